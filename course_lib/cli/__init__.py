@@ -1,0 +1,1 @@
+"""The `course` command: learn, take home, author."""

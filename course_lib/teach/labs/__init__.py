@@ -1,0 +1,1 @@
+"""Labs: sliders and buttons over plain functions, one module a lesson."""
