@@ -10,6 +10,7 @@ for anything that is not a finite number.
 """
 
 import math
+import numbers
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -185,7 +186,7 @@ def _quantity(text: str, what: str) -> tuple[float, str]:
 
 def _require_amount(text: str, what: str) -> None:
     if not isinstance(text, str):
-        raise CourseError(f"{text!r} is a {type(text).__name__}: write {what}, as text.")
+        raise CourseError(f"{text!r} has the type {type(text).__name__}: write {what}, as text.")
     if not text.strip():
         raise CourseError(f"Nothing was written where {what} is expected.")
     if re.match(r"\s*[-\u2212]", text):
@@ -201,7 +202,8 @@ def _to_float(number: str) -> float:
 
 
 def _finite(value: float, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    # numbers.Real takes NumPy's numbers too: a measurement often is one.
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise CourseError(f"{value!r} is not {what}: give a number.")
     if not math.isfinite(value):
         raise CourseError(f"{value} is not {what}: give a finite number.")
