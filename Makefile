@@ -1,0 +1,3 @@
+.PHONY: lab test
+lab: ; @python3 start.py lab $(ARGS)
+test: ; @python3 start.py test $(ARGS)
