@@ -31,7 +31,7 @@ def _check_split(split: str) -> None:
 
 
 class Digits(Dataset[tuple[Tensor, int]]):
-    """Handwritten digits, 8 × 8 pixels: 1,440 to train on, 357 to test on.
+    """Handwritten digits, 8 × 8 pixels: 1,442 to train on, 355 to test on.
 
     An item is an image, float32 of shape (1, 8, 8) with values from 0 (paper) to 1 (ink), and its label,
     an int from 0 to 9. The split is the same on every machine: of each class, every fifth image in the

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from course_lib.errors import CourseError
-from course_lib.units import format_count, format_seconds, format_share
+from course_lib.units import format_count, format_seconds
 
 Phase = Literal["data", "transfer", "forward", "backward", "optimizer", "rest"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
@@ -150,8 +150,8 @@ class StepSplit:
         return f"{format_seconds(self.step.mean_s)} a step{speed}"
 
     def _closing(self) -> str:
-        share = format_share(self.shares[self.dominant])
-        lines = f"Most of it, {share}, is {self.dominant}: {MEANING[self.dominant]}."
+        share = 100 * self.shares[self.dominant]
+        lines = f"The largest part is {self.dominant} ({share:.1f} %): {MEANING[self.dominant]}."
         if self.method == "given":
             return lines
         count = f"{self.steps} step{'s' if self.steps != 1 else ''}"
@@ -165,15 +165,15 @@ class StepSplit:
         lines = [self._title()]
         for name, spread in self.phases.items():
             share = self.shares[name]
-            bar = "█" * round(30 * share)
-            lines.append(f"  {name:9} {format_seconds(spread.mean_s):>8} {format_share(share):>7}  {bar}")
+            bar = "#" * round(30 * share)
+            lines.append(f"  {name:9} {format_seconds(spread.mean_s):>8} {100 * share:6.1f} %  {bar}")
         return "\n".join([*lines, self._closing()])
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th style='text-align:left'>{name}</th><td style='text-align:left'>{MEANING[name]}</td>"
             f"<td>{format_seconds(spread.mean_s)}</td><td>{format_seconds(spread.median_s)}</td>"
-            f"<td>{format_share(self.shares[name])}</td></tr>"
+            f"<td>{100 * self.shares[name]:.1f} %</td></tr>"
             for name, spread in self.phases.items()
         )
         return (

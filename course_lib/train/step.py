@@ -53,6 +53,11 @@ class TrainingStep:
         self.optimizer = optimizer
         self.loss_fn = loss_fn
         self.device = device_of(model) if device is None else torch.device(device)
+        if timer is not None and timer.device.type != self.device.type:
+            raise CourseError(
+                f"The timer is for {timer.device} and the model is on {self.device}: build it as "
+                f'StepTimer("{self.device.type}").'
+            )
         self._phase: Callable[[Phase], AbstractContextManager[None]] = (
             timer.phase if timer is not None else _untimed
         )
