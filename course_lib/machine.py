@@ -118,6 +118,14 @@ def this_machine(folder: Path | None = None) -> Machine:
     )
 
 
+def short_name() -> str:
+    """This computer in a few words, for a caption: the cards torch can use, or the usable cores."""
+    names = [gpu.name for gpu in _usable_gpus()]
+    if names:
+        return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return f"{usable_cores()} cores of {cpu_name()}, no card"
+
+
 def best_device() -> Device:
     """The fastest device torch can use here: "cuda" (NVIDIA, and AMD under ROCm), "mps" (Apple) or "cpu"."""
     import torch
