@@ -67,22 +67,22 @@ def test_the_number_is_readable(number: float, unit: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("claim_id", "verdict", "settings", "reason"),
     [
-        ("loading.worker", "holds", {"number": 1, "note": ""}, "did you mean loading.workers"),
+        ("loading.worker", "holds", {"number": 1}, "did you mean loading.workers"),
         (
             "loading.workers",
             "hold",
-            {"number": 1, "note": ""},
+            {"number": 1},
             '"holds", "holds when", "fails", "cannot be tested here"',
         ),
-        ("loading.workers", "Holds", {"number": 1, "note": ""}, "is no verdict"),
+        ("loading.workers", "Holds", {"number": 1}, "is no verdict"),
         ("loading.workers", "holds when", {"number": 1, "note": " "}, "note that says when"),
-        ("loading.workers", "holds", {"number": None, "note": ""}, "needs the number"),
-        ("loading.workers", "fails", {"number": None, "note": ""}, "needs the number"),
-        ("ddp.backend", "cannot be tested here", {"number": None, "note": ""}, "what is missing"),
-        ("loading.workers", "holds", {"number": math.nan, "note": ""}, "no number"),
-        ("loading.workers", "holds", {"number": math.inf, "note": ""}, "no number"),
-        ("loading.workers", "holds", {"number": "three", "note": ""}, "no number"),
-        ("loading.workers", "holds", {"number": [1], "note": ""}, "no number"),
+        ("loading.workers", "holds", {"number": None}, "needs the number"),
+        ("loading.workers", "fails", {"number": None}, "needs the number"),
+        ("ddp.backend", "cannot be tested here", {"number": None}, "what is missing"),
+        ("loading.workers", "holds", {"number": math.nan}, "no number"),
+        ("loading.workers", "holds", {"number": math.inf}, "no number"),
+        ("loading.workers", "holds", {"number": "three"}, "no number"),
+        ("loading.workers", "holds", {"number": [1]}, "no number"),
     ],
 )
 def test_what_is_no_verdict_is_refused(
