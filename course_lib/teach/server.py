@@ -133,7 +133,7 @@ def _settings(
 
 
 def _encryption() -> dict[str, object]:
-    """Encrypt what passes between server and kernels, where this Jupyter can: a computer may have many users."""
+    """Encrypt what passes between server and kernels, where this Jupyter can: others may use the computer."""
     import zmq
     from jupyter_client.manager import KernelManager
 

@@ -13,6 +13,7 @@ from papermill.parameterize import parameterize_notebook
 from course_lib.errors import CourseError
 from course_lib.files import checkout_root
 from course_lib.teach.build import build_all, derive, exercise_ids, notebook_text, solution_of
+from course_lib.teach.exercises.registry import exercises_of
 from course_lib.teach.solutions import END, START
 from course_lib.teach.source import read_source
 
@@ -325,3 +326,12 @@ def test_the_notebooks_of_the_course_are_as_their_sources_say():
         pytest.skip("no lesson sources beside this package")
     report = build_all(root, check=True)
     assert report.differing == (), str(report)
+
+
+def test_the_exercises_of_the_lessons_are_those_that_can_be_checked():
+    root = checkout_root()
+    if root is None:
+        pytest.skip("the sources are looked at in a checkout")
+    for path in sorted((root / "notebooks" / "source").glob("*.py")):
+        lesson = read_source(path)
+        assert tuple(lesson.exercises) == tuple(exercise.id for exercise in exercises_of(lesson.topic))
