@@ -1,8 +1,8 @@
 """Exercises: one module a lesson, named by the lesson's topic word, and the few modules that run them.
 
 A lesson's module (``start.py`` is the one to copy) exports ``EXERCISES``, a tuple of ``Exercise``. It needs
-no entry elsewhere: ``check("start.throughput", answer)`` finds ``start.py`` by the word before the dot, and the
-tests run the right and the wrong answers of every module they find here.
+no entry elsewhere: ``check("start.throughput", answer)`` finds ``start.py`` by the word before the dot, and
+the tests run the right and the wrong answers of every module they find here.
 
 The others, in the order in which an answer passes through them:
 

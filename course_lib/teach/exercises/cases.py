@@ -79,7 +79,7 @@ def run_cases(
             try:
                 done.append((case, usable(run.value)))
             except UnusableError as error:
-                stopped = Assessment(Outcome.NOT_YET, _sentence(f"For {case} your function returned {error}"))
+                stopped = Assessment(Outcome.NOT_YET, sentence(f"For {case} your function returned {error}"))
         if stopped is not None:
             return Runs(tuple(done), stopped, tuple(changed), printed)
     return Runs(tuple(done), None, tuple(changed), printed)
@@ -98,7 +98,8 @@ def holds_dots(value: object) -> bool:
     return value is ...
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """The text with a full stop, where it has no end yet."""
     return text if text.endswith((".", "?")) else text + "."
 
 
@@ -106,9 +107,9 @@ def _unusable(run: GuardedRun, case: Case) -> Assessment | None:
     """What to say of a call that gave no value, or none that can be looked at."""
     if run.fault is not None:
         if run.fault.kind == "dots":
-            return Assessment(Outcome.NOT_ATTEMPTED, _sentence(f"Your function {run.fault.text}"))
+            return Assessment(Outcome.NOT_ATTEMPTED, sentence(f"Your function {run.fault.text}"))
         remark = f" {case.remark}" if case.remark and run.fault.kind == "raised" else ""
-        return Assessment(Outcome.NOT_YET, _sentence(f"For {case} your function {run.fault.text}") + remark)
+        return Assessment(Outcome.NOT_YET, sentence(f"For {case} your function {run.fault.text}") + remark)
     if holds_dots(run.value):
         return Assessment(Outcome.NOT_ATTEMPTED, STILL_DOTS)
     if run.value is None:

@@ -24,6 +24,7 @@ from course_lib.teach.exercises.cases import (
     UnusableError,
     holds_dots,
     run_cases,
+    sentence,
 )
 from course_lib.teach.exercises.exercise import Assessment
 from course_lib.teach.exercises.guard import LIMIT_S
@@ -130,7 +131,7 @@ class Number:
         try:
             value = _finite_number(answer)
         except UnusableError as error:
-            return Assessment(Outcome.NOT_YET, f"You handed in {error}.")
+            return Assessment(Outcome.NOT_YET, sentence(f"You handed in {error}"))
         if math.isclose(value, self.expected, rel_tol=self.rel_tol, abs_tol=1e-12):
             return Assessment(Outcome.CORRECT)
         for number, says in self.wrong:

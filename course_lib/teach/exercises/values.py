@@ -19,7 +19,7 @@ _DEEPEST = 4
 def brief(value: object) -> str:
     """A short text for a value: Python's own kinds as they are written, others by the name of their kind.
 
-    Numbers have at most 6 digits. The learner's classes are not asked for their ``repr``, which may fail or
+    Floats have at most 6 digits. The learner's classes are not asked for their ``repr``, which may fail or
     never end.
     """
     return _brief(value, _DEEPEST)
@@ -36,9 +36,11 @@ def _brief(value: Any, depth: int) -> str:
         )
     if depth and type(value) in (list, tuple, set):
         items = _items(_brief(one, depth - 1) for one in value)
-        return (
-            f"[{items}]" if type(value) is list else f"({items})" if type(value) is tuple else f"{{{items}}}"
-        )
+        if type(value) is tuple:
+            return f"({items},)" if len(value) == 1 else f"({items})"
+        return f"[{items}]" if type(value) is list else f"{{{items}}}"
+    if type(value) is int and abs(value) < 10**15:
+        return str(value)
     try:
         return f"{as_number(value):.6g}"
     except NotANumberError:
@@ -109,7 +111,7 @@ def as_number(value: object) -> float:
         try:
             return float(value)
         except OverflowError:
-            return math.copysign(math.inf, value)
+            return math.inf if value > 0 else -math.inf
         except ValueError:  # a Decimal that is a signalling NaN
             return math.nan
     if isinstance(value, str):
