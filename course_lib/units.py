@@ -201,13 +201,17 @@ def _to_float(number: str) -> float:
     return _finite(float(number.replace(",", "")), f"the number {number}")
 
 
-def _finite(value: float, what: str) -> float:
+def _finite(value: object, what: str) -> float:
     # numbers.Real takes NumPy's numbers too: a measurement often is one.
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise CourseError(f"{value!r} is not {what}: give a number.")
-    if not math.isfinite(value):
-        raise CourseError(f"{value} is not {what}: give a finite number.")
-    return value
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond 1.8e308
+        number = math.inf
+    if not math.isfinite(number):
+        raise CourseError(f"{number} is not {what}: give a finite number.")
+    return number
 
 
 def _digits(value: float) -> str:

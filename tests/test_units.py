@@ -245,7 +245,7 @@ def test_money_reads_back_what_it_prints(amount: float) -> None:
 
 
 @pytest.mark.parametrize("function", FORMATTERS)
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "3", None, True])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, "3", None, True])
 def test_what_is_no_finite_number_is_not_printed(function: Callable[[object], str], value: object) -> None:
     with pytest.raises(CourseError):
         function(value)
