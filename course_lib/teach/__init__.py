@@ -2,9 +2,11 @@
 
 A lesson imports what its cells use from here: ``from course_lib.teach import check, hint, judge, solution``.
 Each name is fetched from its module when it is first asked for, so importing this package costs nothing.
+In a notebook, importing it also makes a CourseError show as its sentence (``short_errors``).
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,3 +31,9 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()) is not None:
+    from course_lib.teach.short_errors import show_short_errors
+
+    show_short_errors(_shell)
