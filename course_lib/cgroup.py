@@ -51,15 +51,14 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
         elif controller in controllers.split(","):
             paths["cgroup"] = path
     for line in _read(root / "proc/self/mountinfo").splitlines():
-        # ... root-in-the-file-system mount-point options - type source super-options
+        # id parent device root-in-the-file-system mount-point options ... - type source super-options
         before, _, after = line.partition(" - ")
         mount_root, mount_point = before.split()[3:5]
-        kind, _, options = after.split(maxsplit=2)
-        if kind not in paths or (kind == "cgroup" and controller not in options.split(",")):
-            continue
-        mount = root / mount_point.lstrip("/")
-        inner = _below(paths[kind], mount_root)
-        yield from (mount / part for part in (inner, *inner.parents))
+        kind = after.split()[0]
+        if kind in paths:
+            # Version 1 mounts each controller apart; the others hold no file of this one's, and drop out.
+            mount, inner = root / mount_point.lstrip("/"), _below(paths[kind], mount_root)
+            yield from (mount / part for part in (inner, *inner.parents))
 
 
 def _below(path: str, mount_root: str) -> PurePosixPath:

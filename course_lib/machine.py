@@ -149,11 +149,11 @@ def torch_build() -> str:
 def usable_cores(root: Path = Path("/")) -> int:
     """Cores this process may use: the affinity mask and the control group's CPU quota, the smaller one.
 
-    A part of a core counts as one, as 1.5 cores do need two threads to be used. Never less than 1.
+    A part of a core counts as one: it takes two processes to use 1.5 cores.
     """
     quota = read_grant(root).cpu_quota
     cores = _cores_by_affinity()
-    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+    return cores if quota is None else min(cores, math.ceil(quota))
 
 
 def usable_memory_bytes(root: Path = Path("/")) -> int:

@@ -224,7 +224,7 @@ def _scaled(value: float, units: Mapping[str, float]) -> str:
     chosen = names[0]
     for name in names[1:]:
         # Compare what would be printed: 1023.7 MiB prints as 1024 MiB, which is 1 GiB.
-        if abs(float(_digits(value / units[chosen]))) * units[chosen] < units[name] * (1 - 1e-9):
+        if abs(float(_digits(value / units[chosen]))) * units[chosen] < units[name]:
             break
         chosen = name
     return f"{_digits(value / units[chosen])} {chosen}".rstrip()

@@ -215,7 +215,10 @@ def test_a_reader_that_left_before_a_short_answer(tmp_path: Path) -> None:
     if os.name == "nt":
         pytest.skip("Windows tells a broken pipe in another way")
     command = child_that("print('one line')\ntime.sleep(0.5)", tmp_path)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as child:
         assert child.stdout is not None
         assert child.stderr is not None
         child.stdout.close()

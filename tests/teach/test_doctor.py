@@ -242,6 +242,11 @@ def test_a_release_candidate_is_recent_enough() -> None:
     assert the("packages", replace(WORKSTATION, packages=packages)).status is Status.OK
 
 
+def test_a_nightly_build_fits_a_lower_bound() -> None:
+    torch = replace(CUDA_BUILD, version="2.10.0.dev20251101+cu130")
+    assert the("torchvision", replace(WORKSTATION, torch=torch, vision_needs=">=2.9.0")).status is Status.OK
+
+
 def test_a_course_that_is_not_installed() -> None:
     check = the("packages", replace(WORKSTATION, packages=None, uv=None))
     assert check.status is Status.FAIL
