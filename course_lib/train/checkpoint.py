@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -70,6 +70,7 @@ def save(
         "position": dict(position),
         "random": random_state(),
     }
+    _require_plain(state, "the state")
     temporary = path.with_name(path.name + ".tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +155,24 @@ def set_random_state(state: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(state["cuda"])
     if "mps" in state and torch.backends.mps.is_available():
         torch.mps.set_rng_state(state["mps"])
+
+
+def _require_plain(value: Any, place: str) -> None:
+    """Refuse now what `load` would refuse later, when it is too late."""
+    if value is None or isinstance(value, Tensor) or type(value) in (bool, int, float, str):
+        return
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            _require_plain(key, f"a key of {place}")
+            _require_plain(part, str(key))
+    elif type(value) in (list, tuple):
+        for part in value:
+            _require_plain(part, place)
+    else:
+        raise CourseError(
+            f"A checkpoint holds plain data only, and {place} holds a {type(value).__name__}: turn it into "
+            "numbers, texts, lists or tensors."
+        )
 
 
 class _DamagedError(Exception):

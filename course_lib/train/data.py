@@ -7,6 +7,7 @@ Every class is importable, so loader workers can be spawned on any system, and t
 torch and numpy, so each worker stays small.
 """
 
+import zipfile
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -48,7 +49,7 @@ class Digits(Dataset[tuple[Tensor, int]]):
         try:
             with np.load(path, allow_pickle=False) as file:
                 images, labels = file["images"], file["labels"]
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise CourseError(
                 f"The digits in {path} cannot be read ({error}): fetch that file again from the repository."
             ) from error

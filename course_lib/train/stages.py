@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -89,12 +89,12 @@ def measure(
     device: str,
     budget_s: float,
     time_limit_s: float = TIME_LIMIT_S,
-) -> Iterator[float]:
+) -> Generator[float, None, None]:
     """Seconds of forward and backward over a batch, one stage after the other, as each is done.
 
     Each stage is run once to warm up, then again until its part of `budget_s` is over, at least once. The
-    median counts, without the warm-up. The child uses as many threads as this process. It is ended when the caller stops
-    listening. Raises CourseError when it fails, or takes longer than `time_limit_s`.
+    median counts, without the warm-up. The child uses as many threads as this process, and is ended when
+    the caller stops listening. Raises CourseError when it fails or takes longer than `time_limit_s`.
     """
     order = {
         "stages": [asdict(stage) for stage in stages],
