@@ -1,6 +1,6 @@
 """What is one line of the doctor's report, and which command cures what it found?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from course_lib.teach.doctor_facts import Facts
@@ -24,17 +24,20 @@ class Check:
     cure: str = ""
 
 
-def installer(facts: Facts) -> str:
-    """The beginning of a command that installs packages into this Python; the packages follow."""
-    if facts.uv is not None:
-        return f'{facts.uv} pip install --python "{facts.executable}"'
-    return f'"{facts.executable}" -m pip install'
+def installer(facts: Facts, backend: str = "auto") -> str:
+    """The beginning of a command that installs packages into this Python; the packages follow.
+
+    Where there is uv, it also picks the build of torch: ``backend`` is "auto", or the name of one.
+    """
+    if facts.uv is None:
+        return f'"{facts.executable}" -m pip install'
+    return f'{facts.uv} pip install --python "{facts.executable}" --torch-backend={backend}'
 
 
 def reinstall_torch(facts: Facts, backend: str = "auto") -> str:
-    """The commands that fetch the build of torch for this computer; uv knows which one that is."""
-    uv, first = facts.uv, ""
-    if uv is None:
-        uv, first = f'"{facts.executable}" -m uv', f'"{facts.executable}" -m pip install uv\n'
+    """The commands that fetch the build of torch for this computer; only uv can tell which one that is."""
     again = "--reinstall-package torch --reinstall-package torchvision torch torchvision"
-    return f'{first}{uv} pip install --python "{facts.executable}" --torch-backend={backend} {again}'
+    if facts.uv is not None:
+        return f"{installer(facts, backend)} {again}"
+    with_uv = replace(facts, uv=f'"{facts.executable}" -m uv')
+    return f"{installer(facts)} uv\n{installer(with_uv, backend)} {again}"

@@ -194,8 +194,10 @@ def _import_torch() -> TorchFacts:
 
 def kernel_facts(name: str = "python3") -> Kernel:
     """Start the interpreter of that kernel, and ask where it lives and whether it can run cells."""
-    from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
-
+    try:
+        from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+    except ImportError as error:
+        return Kernel(error=_first_line(error))
     try:
         command = KernelSpecManager().get_kernel_spec(name).argv[0]
     except NoSuchKernel:

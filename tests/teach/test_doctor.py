@@ -460,5 +460,12 @@ def test_a_kernel_without_ipykernel(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "No module named ipykernel" in error
 
 
+def test_an_environment_without_jupyter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jupyter_client.kernelspec", None)
+    error = kernel_facts().error
+    assert error is not None
+    assert "jupyter_client" in error
+
+
 def test_a_kernel_that_does_not_exist() -> None:
     assert kernel_facts("no-such-kernel") == Kernel(error="there is no kernel named no-such-kernel")
