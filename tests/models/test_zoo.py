@@ -31,8 +31,8 @@ def test_models_come_by_name_with_the_classes_asked_for() -> None:
     assert isinstance(build("digits_cnn"), DigitsCNN)
     assert build("digits-cnn", num_classes=7)(torch.rand(2, 1, 8, 8)).shape == (2, 7)
     with torch.device("meta"):
-        assert build("resnet18", num_classes=5).fc.out_features == 5  # type: ignore[union-attr]
-        assert build("ResNet18").fc.out_features == 1000  # type: ignore[union-attr]
+        assert build("resnet18", num_classes=5).fc.out_features == 5
+        assert build("ResNet18").fc.out_features == 1000
 
 
 @pytest.mark.filterwarnings("error")
@@ -61,6 +61,9 @@ def test_an_unknown_name_gets_the_nearest() -> None:
 
 
 def test_torchvision_is_imported_only_when_asked_for() -> None:
-    code = "import sys; from course_lib.models.zoo import build; build('digits_cnn'); print('torchvision' in sys.modules)"
+    code = (
+        "import sys; from course_lib.models.zoo import build; build('digits_cnn'); "
+        "print('torchvision' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -72,7 +72,7 @@ def test_training_equals_the_loop_written_by_hand() -> None:
 @given(st.integers(1, 40), st.integers(1, 17))
 def test_evaluation_counts_every_sample_once_in_any_batches(samples: int, batch_size: int) -> None:
     model, loader = small(samples, batch_size)
-    inputs, targets = loader.dataset.tensors  # type: ignore[attr-defined]
+    inputs, targets = loader.dataset.tensors
     result = evaluate(model, loader)
     assert result.samples == samples
     assert result.loss == pytest.approx(cross_entropy(model(inputs), targets).item(), rel=1e-5)
@@ -243,7 +243,7 @@ def test_the_history_prints_and_turns_into_json() -> None:
     assert history._repr_html_().count("<tr>") == 3
     assert "&lt;" in History((), "a < b")._repr_html_()
     assert str(Evaluation(0.1234, 0.975, 355)) == "accuracy 97.5 %, loss 0.123, on 355 samples"
-    assert history.test_losses[-1] == history.epochs[-1].test.loss  # type: ignore[union-attr]
+    assert history.test_losses[-1] == history.epochs[-1].test.loss
 
 
 def test_the_bar_is_quiet_when_asked(capfd: pytest.CaptureFixture[str]) -> None:
