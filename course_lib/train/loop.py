@@ -75,9 +75,12 @@ def train(
     steps = _steps_in(train_loader)
     was_training = model.training
     with tqdm(
-        total=None if steps is None else epochs * steps, desc="training", unit="step", disable=not progress
+        desc="training",
+        unit="step",
+        total=None if steps is None else epochs * steps,
+        initial=run.step if steps is None else run.epoch * steps + run.step,
+        disable=not progress,
     ) as bar:
-        bar.update(0 if steps is None else run.epoch * steps + run.step)
         try:
             while run.epoch < epochs:
                 begin = time.perf_counter() - run.seconds
