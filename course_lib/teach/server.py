@@ -6,7 +6,6 @@ configuration of the learner's says, these two hold; the rest of it (theme, shor
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import signal
@@ -76,7 +75,8 @@ def run_lab(
         announce: is told the address before the server starts.
 
     Raises:
-        CourseError: JupyterLab is not installed, or the kernel cannot be set up in ``folder``.
+        CourseError: JupyterLab is not installed or cannot start, no port is free, the kernel cannot be set up
+            in ``folder``, or a configuration file of the learner's would open the server to others.
     """
     try:
         from jupyterlab.labapp import LabApp
@@ -92,7 +92,14 @@ def run_lab(
     _set_kernel(folder)
     token = secrets.token_hex(24)
     arguments = _settings(folder, first, port, token, opens_browser=opens_browser, as_root=as_root)
-    server: Any = LabApp.initialize_server(argv=[f"--{name}={value}" for name, value in arguments.items()])
+    try:
+        server: Any = LabApp.initialize_server(
+            argv=[f"--{name}={value}" for name, value in arguments.items()]
+        )
+    except SystemExit:  # Jupyter has printed why
+        raise CourseError(
+            "JupyterLab could not start; the line above says why. Is it the port? Use --port."
+        ) from None
     if (server.identity_provider.token, server.ip) != (token, ADDRESS):
         raise CourseError(
             "Your Jupyter configuration sets a token or an address of its own, and so opens the server to "
@@ -100,8 +107,8 @@ def run_lab(
         )
     server.web_app.settings["page_config_hook"] = _without_disabled
     url = f"{server.connection_url}lab/tree/{first}?token={token}"
-    announce(RunningLab(url, server.port, port, folder, opens_browser, as_root))
     _stop_on_signals(server)
+    announce(RunningLab(url, server.port, port, folder, opens_browser, as_root))
     server.start()
 
 
@@ -147,6 +154,8 @@ def _set_environment(folder: Path) -> None:
     own = [sysconfig.get_path("scripts"), str(Path(sys.executable).parent)]
     others = [part for part in os.environ.get("PATH", "").split(os.pathsep) if part and part not in own]
     os.environ["PATH"] = os.pathsep.join(dict.fromkeys([*own, *others]))
+    # Each kernel of ipykernel 6 would print a page about debugging Python's own modules into the terminal.
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 
 
 def _set_kernel(folder: Path) -> None:
@@ -186,5 +195,4 @@ def _stop_on_signals(server: Any) -> None:
         server.stop(from_signal=True)
 
     signal.signal(signal.SIGINT, stop)
-    with contextlib.suppress(ValueError):  # Windows has no SIGTERM to catch
-        signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, stop)

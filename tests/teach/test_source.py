@@ -171,6 +171,10 @@ MISTAKES = {
         "cell 4 .*unindent",
     ),
     "syntax of the learner's edition": (
+        changed("def best_speedup", "@cache\n# solution\ndef best_speedup").replace("    # solution\n", ""),
+        r"cell 4 .*'\.\.\.  # your code here'",
+    ),
+    "solution that is half a statement": (
         solution_at("    if wait_s:\n# solution\n        pass\n    return", "# end"),
         "not whole statements",
     ),

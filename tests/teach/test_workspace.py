@@ -288,7 +288,7 @@ def test_other_files_in_the_folder_are_left(start, mine):
 
 def test_no_lessons_is_told(tmp_path):
     with pytest.raises(CourseError, match="There are no lessons in"):
-        prepare(tmp_path / "mine", shipped=tmp_path)
+        prepare(tmp_path / "mine", shipped=tmp_path / "empty")
 
 
 def test_lessons_that_cannot_be_written_to_give_copies_that_can(start, mine, shipped):
@@ -333,6 +333,17 @@ def test_a_disk_that_fills_up_leaves_whole_files_only(start, mine, shipped):
     assert done.stderr == ""
     assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == old
     assert state_of(start()) == "updated"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="an open file cannot be replaced on Windows")
+def test_a_reader_sees_the_old_file_or_the_new_one_and_nothing_between(start, mine, shipped):
+    start()
+    names = ("00_start.ipynb", ".course/copies.json")
+    old = [(mine / name).read_bytes() for name in names]
+    (shipped / "00_start.ipynb").write_bytes(notebook("second edition"))
+    with (mine / names[0]).open("rb") as lesson, (mine / names[1]).open("rb") as listed:
+        assert state_of(start()) == "updated"
+        assert [lesson.read(), listed.read()] == old
 
 
 def test_the_folder_of_whoever_runs_in_it(tmp_path, monkeypatch):
