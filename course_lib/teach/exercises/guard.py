@@ -201,7 +201,7 @@ def _where(error: BaseException, function: Callable[..., object]) -> str:
     where = ""
     for frame, number in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
-        if code is own or _is_learners(code.co_filename):
+        if _is_learners(code.co_filename):
             line = linecache.getline(code.co_filename, number, frame.f_globals).strip()
             count = number - code.co_firstlineno + 1
             place = "" if code is own else f" of `{code.co_name}`"

@@ -1,3 +1,4 @@
+import gc
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -67,6 +68,10 @@ def test_right_in_many_styles(answer):
     [
         (lambda w, h: w + h, "You add."),
         (lambda w, h: w / h, "You divide."),  # although the last case raises ZeroDivisionError
+        (
+            lambda w, h: w / h if h else 1,
+            "`width=2`, `height=7` your function returned 0.285714, which is too small",
+        ),
         (lambda w, h: w * h if h else 1 / h, "ZeroDivisionError"),
         (lambda w, h: w * h if h else 1 / h, "A flat one."),
         (lambda w, h: w * h if h else 1, "too large. A flat one."),
@@ -108,6 +113,7 @@ def test_a_coroutine_is_closed_and_told(recwarn):
         return area
 
     assert "async" in numeric(lambda w, h: later(w * h)).message
+    gc.collect()
     assert [str(warning.message) for warning in recwarn] == []
 
 

@@ -40,6 +40,10 @@ def test_an_exception_is_told_with_the_line_of_the_learners_own_code():
     assert "line 2 of `inner`" in fault.text  # not the line inside the json module
     assert 'json.loads("{" * y)' in fault.text
 
+    fault = run(lambda texts: list(map(json.loads, texts)), texts=["{"]).fault
+    assert "JSONDecodeError" in fault.text
+    assert "list(map(json.loads" in fault.text
+
     fault = run(lambda x: x / 0, x=1).fault
     assert "ZeroDivisionError (division by zero) in line 1" in fault.text
 
