@@ -116,12 +116,10 @@ class Stamp(NamedTuple):
 def read_stamp(venv: Path) -> Stamp | None:
     """Read the stamp; None where there is none. A damaged one is ours, and not ready."""
     try:
-        text = (venv / "start.json").read_text(encoding="utf-8")
+        fields = json.loads((venv / "start.json").read_text(encoding="utf-8"))
+        return Stamp(**{**fields, "requirements": tuple(fields["requirements"])})
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        fields = json.loads(text)
-        return Stamp(**{**fields, "requirements": tuple(fields["requirements"])})
     except (ValueError, TypeError, KeyError):
         return Stamp(ours=True, ready=False, checkout="", python="", requirements=())
 
@@ -186,7 +184,7 @@ FAULTS = {  # in this order: pip tells of an index out of reach before it tells 
     CERTIFICATE: "The certificate of the package index is not trusted, as in some company networks: "
     "set PIP_CERT to the file with the network's certificate",
     NETWORK: "The package index cannot be reached: check the network, or HTTPS_PROXY where there is a proxy,",
-    NO_BUILD: "pip finds no build of {0} for {1}: take another Python (3.11 to 3.13), or check pip's settings,",
+    NO_BUILD: "pip finds no build of {0} for {1}: try another Python (3.11 to 3.13) or check pip's settings,",
     PERMISSION: "A file cannot be written: see to it that this folder is yours, close what uses .venv",
 }
 
@@ -212,8 +210,12 @@ def explain(output: str, status: int, venv: Path) -> SetupError:
         found = pattern.search(output)
         if found:
             return SetupError(f"{sentence.format(*found.groups(), machine)} and run this again")
-    errors = re.findall(r"^\s*(error\b.*)", output, re.I | re.M)
-    return SetupError(f"The installation failed with '{errors[-1] if errors else f'status {status}'}'")
+    # The last line of a program that pip ran says more than what pip says of it.
+    said = re.search(r"^\s*(.+)\n\s*\[end of output\]", output, re.M) or re.search(
+        r"(?im)^(error\b.*)", output
+    )
+    what = said[1] if said else f"status {status}"
+    return SetupError(f"The installation failed with '{what}': the log says more")
 
 
 def explain_os_error(error: OSError, venv: Path) -> SetupError:
@@ -243,7 +245,7 @@ def missing_venv_sentence(modules: Sequence[str], debian: bool) -> str:
 WHEEL = r"(?:\S*/)?([A-Za-z0-9_.]+)-(\d[^-]*)-\S+\.whl"
 ACTIVITIES = {
     re.compile(rf"Downloading {WHEEL} \((.+)\)"): r"downloading \1 \2 (\3)",
-    re.compile(r"Downloading ([\w.-]+) \((.+)\)"): r"downloading \1 (\2)",
+    re.compile(r"Downloading ((?!\S*metadata )[\w.-]+) \((.+)\)"): r"downloading \1 (\2)",
     re.compile(r"Collecting ([\w.-]+).*"): r"looking up \1",
     re.compile(rf"Processing {WHEEL}.*"): r"reading \1 \2",
     re.compile(r"Installing collected packages:.*|Prepared \d+ packages?.*"): "unpacking and installing",
@@ -392,7 +394,8 @@ def make_venv(venv: Path, installer: Installer) -> None:
     write_stamp(venv, Stamp(ours=True, ready=False, checkout="", python="", requirements=()))
     # This may be the environment's own Python, which goes.
     base = getattr(sys, "_base_executable", None) or sys.executable
-    status, output = installer.run(base, "-I", "-m", "venv", venv, doing="making .venv")
+    command = (base, "-I", "-m", "venv", "--without-pip", venv.resolve())  # venv follows no links
+    status, output = installer.run(*command, doing="making .venv")
     if status:
         raise explain(output, status, venv)
 
@@ -415,8 +418,11 @@ def install(venv: Path, extras: Sequence[str], installer: Installer) -> tuple[in
     screen, python = installer.screen, program(venv, "python")
     pip = (python, "-I", "-X", "utf8", "-m", "pip")
     target = ("--editable", f".[{','.join(extras)}]" if extras else ".")
-    if installer.run(*pip, "--version", doing="looking for pip")[0]:  # uv makes environments without it
-        installer.run(python, "-I", "-m", "ensurepip", doing="adding pip")
+    if installer.run(*pip, "--version", doing="looking for pip")[0]:
+        # Not left to the module venv, which keeps to itself why this failed.
+        status, output = installer.run(python, "-I", "-m", "ensurepip", doing="adding pip")
+        if status:
+            return status, output
     uv = find_uv(venv, pip, installer)
     reason = "uv cannot be had"
     if uv:
@@ -433,7 +439,7 @@ def install(venv: Path, extras: Sequence[str], installer: Installer) -> tuple[in
             status, output = installer.run(*command, doing="installing")
         if status == 0 or DISK.search(output) or CHANGES.search(output):
             return status, output
-        failed = re.search(r"Failed to fetch: \S+|(?<=^error: ).+", output, re.M)
+        failed = re.search(r"Failed to fetch: \S+", output) or re.search(r"(?<=^error: ).+", output, re.M)
         reason = f"uv cannot do it ({failed[0] if failed else f'status {status}'})"
     screen.say(f"   {reason}: pip takes over, with the usual build of torch.")
     return installer.run(*pip, "install", "--no-color", "--progress-bar", "off", *target, doing="installing")
@@ -531,7 +537,8 @@ def main(arguments: Sequence[str]) -> int:
     """Set up and go; return the exit status: 1 set-up failed, 2 wrong command, 130 stopped by Ctrl-C."""
     command = arguments[0] if arguments else ""
     if command in ("-h", "--help", "help"):
-        print(HELP)
+        with contextlib.suppress(BrokenPipeError):  # start.py --help | head
+            print(HELP)
         return 0
     if command not in EXTRAS:
         known = " or ".join(EXTRAS)
