@@ -183,3 +183,14 @@ def test_progress_of_no_folder_is_told(checkout):
     answer = course(checkout, "progress", "--dir", "pyproject.toml")
     assert answer.returncode == 2
     assert answer.stderr.startswith("course: pyproject.toml is not a folder")
+
+
+def test_an_installed_package_puts_the_lessons_where_one_stands(checkout, tmp_path):
+    shutil.move(checkout / "notebooks", checkout / "course_lib" / "shipped" / "notebooks")
+    (checkout / "pyproject.toml").unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    data = json.loads(course(checkout, "progress", "--json", cwd=elsewhere).stdout)
+
+    assert data["folder"] == str(elsewhere / "efficient-training-course")
+    assert [lesson["name"] for lesson in data["lessons"]] == ["00_start", "01_hardware"]
