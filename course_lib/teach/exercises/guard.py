@@ -204,8 +204,8 @@ def _where(error: BaseException, function: Callable[..., object]) -> str:
         if _is_learners(code.co_filename):
             line = linecache.getline(code.co_filename, number, frame.f_globals).strip()
             count = number - code.co_firstlineno + 1
-            place = "" if code is own else f" of `{code.co_name}`"
-            where = f" in line {count}{place}" + (f": `{line}`" if line else "")
+            place = f"its line {count}" if code is own else f"line {count} of `{code.co_name}`"
+            where = f" in {place}" + (f": `{line}`" if line else "")
     return where
 
 

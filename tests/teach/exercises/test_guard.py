@@ -47,7 +47,7 @@ def test_an_exception_is_told_with_the_line_of_the_learners_own_code():
     assert "list(map(json.loads" in fault.text
 
     fault = run(lambda x: x / 0, x=1).fault
-    assert "ZeroDivisionError (division by zero) in line 1" in fault.text
+    assert "ZeroDivisionError (division by zero) in its line 1" in fault.text
 
 
 def test_long_texts_and_broken_exceptions_are_bounded():
@@ -62,7 +62,7 @@ def test_long_texts_and_broken_exceptions_are_bounded():
         raise BrokenError
 
     assert len(run(long).fault.text) < 400
-    assert run(broken).fault.text.startswith("raised BrokenError in line 2")
+    assert run(broken).fault.text.startswith("raised BrokenError in its line 2")
 
 
 @pytest.mark.parametrize("stop", [sys.exit, lambda code: sys.exit(str(code)), exit, quit])

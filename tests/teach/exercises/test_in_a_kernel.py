@@ -91,7 +91,7 @@ def test_in_a_later_cell_the_result_is_shown_again(kernel):
 def test_the_line_of_a_cell_is_shown_with_an_exception(kernel):
     result = kernel.check("def f(batch_size, step_seconds):\n    x = 0\n    return batch_size / x\n" + CHECK)
     assert result["outcome"] == "not yet"
-    assert "ZeroDivisionError (division by zero) in line 3: `return batch_size / x`" in result["message"]
+    assert "ZeroDivisionError (division by zero) in its line 3: `return batch_size / x`" in result["message"]
 
 
 def test_the_learners_edition_breaks_no_later_cell(kernel):
