@@ -1,8 +1,9 @@
 """How does a notebook come from the source of a lesson? ``course build`` derives the editions of each lesson.
 
 The learner's edition (``notebooks/NN_topic.ipynb``) has stubs in place of the solutions; the solved one
-(``build/solved/NN_topic.ipynb``) has the solutions. The same source gives the same bytes on every system and
-in every build, so that a notebook in the repository changes only when its source did.
+(``build/solved/NN_topic.ipynb``) has the solutions. Where the course is published (``course links``), there
+is one for Colab and Kaggle too (``notebooks/hosted/NN_topic.ipynb``). The same source gives the same bytes
+on every system and in every build, so that a notebook in the repository changes only when its source did.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any, Literal
 from course_lib.errors import CourseError
 from course_lib.files import checkout_root, source_dir
 from course_lib.teach import solutions
+from course_lib.teach.hosted import add_launch_links, hosted_edition
 from course_lib.teach.lessons import match_name, split_name
+from course_lib.teach.links import HOSTED_FOLDER, read_links
 from course_lib.teach.source import FIRST_LANGUAGE, LessonSource, SourceCell, read_source
 
 Edition = Literal["learner", "solved"]
@@ -143,7 +146,7 @@ def build_all(root: Path | None = None, lessons: Sequence[str] = (), *, check: b
     Args:
         root: the checkout; the one this package runs from by default.
         lessons: names, numbers or topic words; all lessons by default.
-        check: write nothing, and look at the learner's edition only: no repository holds the solved one.
+        check: write nothing, and leave the solved edition out: no repository holds it.
 
     Returns:
         The files, and which of them differed. A notebook without a source is named, and left as it is.
@@ -160,16 +163,22 @@ def build_all(root: Path | None = None, lessons: Sequence[str] = (), *, check: b
     if not check:
         folders["solved"] = root / "build" / "solved"
     paths = [_source_of(lesson, source) for lesson in lessons] or _source_paths(source)
+    repository = read_links(notebooks)
+    hosted = notebooks / HOSTED_FOLDER
     texts: dict[Path, str] = {}
     for path in paths:
         lesson = read_source(path)
         for edition, folder in folders.items():
-            texts[folder / f"{lesson.name}.ipynb"] = notebook_text(derive(lesson, edition))
+            notebook = derive(lesson, edition)
+            if repository is not None and edition == "learner":
+                texts[hosted / f"{lesson.name}.ipynb"] = notebook_text(hosted_edition(notebook, repository))
+                add_launch_links(notebook, lesson.name, repository)
+            texts[folder / f"{lesson.name}.ipynb"] = notebook_text(notebook)
     files = [DerivedFile(path, _state(path, text)) for path, text in texts.items()]
     if not lessons:
         files += [
             DerivedFile(path, "without a source")
-            for path in sorted(notebooks.glob("*.ipynb"))
+            for path in sorted([*notebooks.glob("*.ipynb"), *hosted.glob("*.ipynb")])
             if path not in texts
         ]
     if not check:
@@ -178,6 +187,11 @@ def build_all(root: Path | None = None, lessons: Sequence[str] = (), *, check: b
                 file.path.parent.mkdir(parents=True, exist_ok=True)
                 file.path.write_bytes(texts[file.path].encode("utf-8"))
     return BuildReport(tuple(files), check)
+
+
+def source_names(root: Path) -> tuple[str, ...]:
+    """The names of a checkout's lessons in their order, whether they are built or not."""
+    return tuple(path.stem for path in _source_paths(root / "notebooks" / "source"))
 
 
 def _state(path: Path, text: str) -> Literal["same", "different", "missing"]:

@@ -7,6 +7,7 @@ from html import escape
 from typing import Protocol
 
 from course_lib.errors import CourseError
+from course_lib.teach.links import lesson_address
 
 
 class Split(Protocol):
@@ -68,7 +69,7 @@ class Signpost:
     def _repr_html_(self) -> str:
         title = f"{self.stop.number:02d} · {self.stop.title}"
         if self.in_this_edition:
-            link = f'<a href="{escape(self.stop.name)}.ipynb">{escape(title)}</a>'
+            link = f'<a href="{escape(lesson_address(self.stop.name))}">{escape(title)}</a>'
         else:
             link = f"{escape(title)} (not in your edition yet)"
         return f"<p>{escape(self.reason)}<br><b>Next:</b> {link}</p>"
