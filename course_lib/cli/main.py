@@ -47,6 +47,7 @@ COMMANDS = {
         "Take home", "course_lib.cli.doctor:doctor", "Check this computer, and say how to cure it."
     ),
     "build": Command("Author", "course_lib.cli.author:build", "Make the notebooks from their sources."),
+    "links": Command("Author", "course_lib.cli.links:links", "Make it open on Binder, Colab and Kaggle."),
     "run": Command("Author", "course_lib.cli.run:run", "Run lessons from top to bottom, with a report."),
 }
 
