@@ -23,7 +23,7 @@ from course_lib.teach.build import Edition
 from course_lib.teach.kernel_errors import HiddenError
 from course_lib.teach.lessons import Lesson, cell_source, find_lesson, lessons
 from course_lib.teach.memory_use import MemoryKind
-from course_lib.teach.workspace import FOLDER_VARIABLE
+from course_lib.teach.workspace import FOLDER_VARIABLE, KERNEL_DEFAULTS
 
 if TYPE_CHECKING:  # papermill takes a second to import, and `course run --help` does not need it
     from course_lib.teach.exercises.result import Result
@@ -138,7 +138,12 @@ def run_lesson(
             notebook,
             parameters=settings,
             folder=workplace,
-            environment={**os.environ, FOLDER_VARIABLE: learner, **({"COURSE_QUICK": "1"} if quick else {})},
+            environment={
+                **KERNEL_DEFAULTS,
+                **os.environ,
+                FOLDER_VARIABLE: learner,
+                **({"COURSE_QUICK": "1"} if quick else {}),
+            },
             cell_limit_s=limit,
             progress=stem if progress else None,
         )

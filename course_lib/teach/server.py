@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from course_lib.errors import CourseError
-from course_lib.teach.workspace import FOLDER_VARIABLE, STATE_FOLDER
+from course_lib.teach.workspace import FOLDER_VARIABLE, KERNEL_DEFAULTS, STATE_FOLDER
 
 ADDRESS = "127.0.0.1"
 FIRST_PORT = 8888
@@ -151,6 +151,8 @@ def _encryption() -> dict[str, object]:
 def _set_environment(folder: Path) -> None:
     """For the kernels and terminals: where the learner's folder is, and this ``course`` on the PATH first."""
     os.environ[FOLDER_VARIABLE] = str(folder)
+    for name, value in KERNEL_DEFAULTS.items():
+        os.environ.setdefault(name, value)
     own = [sysconfig.get_path("scripts"), str(Path(sys.executable).parent)]
     others = [part for part in os.environ.get("PATH", "").split(os.pathsep) if part and part not in own]
     os.environ["PATH"] = os.pathsep.join(dict.fromkeys([*own, *others]))

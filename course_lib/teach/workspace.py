@@ -23,6 +23,12 @@ from course_lib.teach.lessons import Lesson, cell_source, find_lesson, lessons
 
 STATE_FOLDER = ".course"
 FOLDER_VARIABLE = "COURSE_FOLDER"
+KERNEL_DEFAULTS = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Environment variables of every kernel, where the learner has not set them.
+
+A thread of torch that waits for the others spins by default and keeps its core busy. When a browser, loader
+workers or another kernel want that core, a small step can become ten times as slow. PASSIVE lets it sleep.
+"""
 _COPIES = "copies.json"
 
 State = Literal["new", "same", "updated", "yours", "older", "unknown", "unreadable"]
