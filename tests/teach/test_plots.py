@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from bs4 import BeautifulSoup
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -55,7 +55,12 @@ def segments(picture: Picture) -> list[Rectangle]:
     return [p for p in axes.patches if isinstance(p, Rectangle) and p.get_fill() and p.get_height() > 0.2]
 
 
+LONG = StepSplit.from_seconds(data=0.999, forward=0.001, batch_size=64)
+SHORT = StepSplit.from_seconds(**dict.fromkeys(PHASES, 0.002), batch_size=64)  # its names need two lines
+
+
 @settings(max_examples=40, deadline=None)
+@example({"short": SHORT, "long": LONG, "short again": SHORT}, "measured")
 @given(st.dictionaries(names, splits, min_size=1, max_size=6), st.sampled_from(["measured", "predicted"]))
 def test_every_part_is_named_and_no_label_is_clipped_or_overlaps(
     named: dict[str, StepSplit], how: Any
