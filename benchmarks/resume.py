@@ -86,7 +86,7 @@ def digest(model: nn.Module) -> str:
     return sha.hexdigest()
 
 
-def child(folder: Path, workers: int) -> "subprocess.Popen[str]":
+def child(folder: Path, workers: int, stderr: int | None = None) -> "subprocess.Popen[str]":
     command = [
         sys.executable,
         str(Path(__file__).resolve()),
@@ -95,7 +95,7 @@ def child(folder: Path, workers: int) -> "subprocess.Popen[str]":
         "--workers",
         str(workers),
     ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True, encoding="utf-8")
 
 
 def finish(folder: Path, workers: int) -> tuple[int, str]:
@@ -112,7 +112,9 @@ def finish(folder: Path, workers: int) -> tuple[int, str]:
 def kill_at_random(folder: Path, workers: int, choice: random.Random) -> int:
     """Start a run and kill it at a random moment. Returns the last step that was heard of."""
     stop, wait_s = choice.randint(1, STEPS - 1), choice.uniform(0, 0.02)
-    process = child(folder, workers)
+    process = child(
+        folder, workers, stderr=subprocess.DEVNULL
+    )  # its workers complain of their parent's death
     assert process.stdout is not None
     heard = 0
     for line in process.stdout:

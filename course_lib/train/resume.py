@@ -52,6 +52,8 @@ class Resumption:
                 "A run with checkpoints must know which samples it has seen: build the loader as "
                 "DataLoader(dataset, batch_size=64, sampler=ResumableSampler(dataset))."
             )
+        if isinstance(self._sampler, ResumableSampler):
+            self._sampler.set_epoch(0)  # an interrupted run may have left it in the middle of an epoch
         self.epoch = 0
         self.step = 0
         self.seconds = 0.0  # of the open epoch, before this process took it up

@@ -1,7 +1,8 @@
+import os
 import random
 import warnings
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,17 +150,18 @@ def flip_a_bit_of_the_weights(path: Path) -> None:
     path.write_bytes(data)
 
 
-def put_a_pickle_there(path: Path) -> None:
-    torch.save({"format": 1, "model": Bomb()}, path)
-
-
 class Bomb:
-    """Unpickling this leaves a mark."""
+    """Unpickling this makes a folder."""
 
-    went_off: ClassVar[list[int]] = []
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def __reduce__(self) -> Any:
-        return Bomb.went_off.append, (1,)
+        return os.mkdir, (str(self.folder),)
+
+
+def put_a_pickle_there(path: Path) -> None:
+    torch.save({"format": 1, "model": Bomb(path.with_name("went off"))}, path)
 
 
 def other_data(path: Path) -> None:
@@ -182,7 +184,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(damage: Any, tmp_path:
     damage(checkpoint.previous(path))
     with pytest.raises(CourseError, match="start again without resuming"):
         checkpoint.load(path, **read)
-    assert Bomb.went_off == []
+    assert not (tmp_path / "went off").exists()
 
 
 def test_a_kill_between_the_two_renames_loses_nothing(tmp_path: Path) -> None:
@@ -264,6 +266,25 @@ def test_resuming_with_other_data_is_refused(tmp_path: Path) -> None:
     shorter = DataLoader(data, 8, sampler=ResumableSampler(data, seed=5))
     with pytest.raises(CourseError, match=r"30 samples in batches of 4, seed 5; .* batches of 8"):
         train(model, shorter, optimizer, epochs=2, checkpoint=tmp_path / "a.pt", resume=True, progress=False)
+
+
+def test_a_loader_left_in_the_middle_of_an_epoch_starts_afresh() -> None:
+    data = TensorDataset(torch.rand(12, 4), torch.arange(12) % 3)
+    sampler = ResumableSampler(data)
+    sampler.set_epoch(3, start=8)
+    heard: list[Progress] = []
+    model = nn.Linear(4, 3)
+    loader = DataLoader(data, 4, sampler=sampler)
+    train(
+        model, loader, SGD(model.parameters(), lr=0.1), epochs=1, callback=heard.append, callback_every=1,
+        progress=False,
+    )  # fmt: skip
+    assert [(progress.step, progress.steps_per_epoch) for progress in heard] == [
+        (1, 3),
+        (2, 3),
+        (3, 3),
+        (3, 3),
+    ]
 
 
 def test_the_random_state_is_plain_data_and_comes_back(tmp_path: Path) -> None:

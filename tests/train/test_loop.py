@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from course_lib.errors import CourseError
 from course_lib.models.zoo import DigitsCNN
-from course_lib.train.data import Digits
+from course_lib.train.data import Digits, ResumableSampler
 from course_lib.train.history import Evaluation, History, Progress
 from course_lib.train.loop import evaluate, measure_split, train
 from course_lib.train.timing import StepTimer
@@ -141,6 +141,18 @@ def test_ctrl_c_returns_the_complete_epochs_and_a_usable_model() -> None:
     assert "interrupted in epoch 3" in str(history)
     assert not model.training  # as it was before
     assert math.isfinite(evaluate(model, loader).loss)
+
+
+def test_the_weights_do_not_depend_on_the_workers() -> None:
+    ends = []
+    for settings_of_loader in ({}, {"num_workers": 1}, {"num_workers": 1, "persistent_workers": True}):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 3))
+        data = TensorDataset(torch.rand(20, 4), torch.arange(20) % 3)
+        loader = DataLoader(data, 8, sampler=ResumableSampler(data), **settings_of_loader)
+        history = train(model, loader, SGD(model.parameters(), lr=0.1), epochs=3, progress=False)
+        ends.append((history.train_losses, model[0].weight.tolist()))
+    assert ends[0] == ends[1] == ends[2]
 
 
 def test_a_timer_goes_through_the_run() -> None:
