@@ -14,6 +14,7 @@ What stopped a cell is not hidden: the cell shows it, and it is left out here.
 
 from __future__ import annotations
 
+import html
 import re
 import threading
 import time
@@ -22,6 +23,10 @@ from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any
 
+LAB_FAILED = "course-lab-failed"
+"""The style class of a lab's message when the lab's function failed: that is how a run sees it."""
+
+_TAGS = re.compile(r"<[^>]*>")
 _ANSI_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TRACEBACK = "Traceback (most recent call last):"
 _QUIET_SECONDS = 0.5  # ipykernel sends printed text every 0.2 s: after half a second of silence all is here
@@ -148,15 +153,22 @@ class KernelListener:
 
 
 def errors_in_widgets(notebook: Mapping[str, Any]) -> tuple[HiddenError, ...]:
-    """The errors that the Output widgets of an executed notebook show, read from its stored widget state."""
+    """The errors that the widgets of an executed notebook show, read from its stored widget state.
+
+    These are the tracebacks in Output widgets, and the message of a lab whose function failed.
+    """
     stored = notebook["metadata"].get("widgets", {}).get("application/vnd.jupyter.widget-state+json", {})
     found = []
     for model in stored.get("state", {}).values():
-        for output in model.get("state", {}).get("outputs", ()):
+        state = model.get("state", {})
+        for output in state.get("outputs", ()):
             if output.get("output_type") == "error":
                 found.append(
                     HiddenError(None, "an Output widget", error_line(output), traceback_text(output))
                 )
+        if LAB_FAILED in (state.get("_dom_classes") or ()):
+            said = _TAGS.sub("", str(state.get("value", "")))
+            found.append(HiddenError(None, "a lab", html.unescape(said), ""))
     return tuple(found)
 
 
