@@ -212,7 +212,7 @@ def _examine_parameters(path: Path, cells: tuple[SourceCell, ...]) -> None:
     if "quick" not in names:
         raise CourseError(
             f"{cell.place}: the parameters are code, and one of them is quick: "
-            'quick = os.environ.get("COURSE_QUICK", "0") == "1"'
+            'quick = bool(int(os.environ.get("COURSE_QUICK", "0")))'
         )
 
 

@@ -27,7 +27,7 @@ LESSON = """\
 # %% tags=["parameters"]
 import os
 
-quick = os.environ.get("COURSE_QUICK", "0") == "1"
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))
 
 # %% [markdown]
 # Not translated.

@@ -17,7 +17,7 @@ from course_lib.teach.run_report import RunReport
 
 PARAMETERS = """
 import os
-quick = os.environ.get("COURSE_QUICK", "0") == "1"
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))
 batch_size = 64  # images
 rate: float = 1e-3
 device = "cpu"
@@ -43,7 +43,7 @@ SOURCE = """\
 # %% tags=["parameters"]
 import os
 
-quick = os.environ.get("COURSE_QUICK", "0") == "1"
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))
 
 # %%
 from course_lib.teach import check

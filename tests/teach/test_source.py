@@ -12,7 +12,7 @@ LESSON = """\
 # %% tags=["parameters"]
 import os
 
-quick = os.environ.get("COURSE_QUICK", "0") == "1"
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))
 
 # %%
 # copy the batch to the card
