@@ -2,8 +2,8 @@
 
 nbconvert writes the page. Three things are done before and around it: scripts from the network are left out
 (require.js, Mermaid, the widgets' renderer; MathJax stays where a page has formulas, which read as TeX
-without it), widgets give way to the picture or text that they leave for such pages, and pictures named in
-markdown are put inside the page.
+without it), widgets give way to HTML (static_widgets.py), and pictures named in markdown come inside the
+page.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from course_lib.teach.static_widgets import static_html
 
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -64,12 +66,16 @@ def write_page(
 
 
 def _without_widgets(notebook: Any) -> Any:
-    """A copy in which each widget is shown as the other form its output has (a picture, HTML, text)."""
+    """A copy in which each widget is shown as HTML: the one that it brought along, or its last state."""
     static = copy.deepcopy(notebook)
-    static.metadata.pop("widgets", None)
+    stored = static.metadata.pop("widgets", {}).get("application/vnd.jupyter.widget-state+json", {})
     for cell in static.cells:
         for output in cell.get("outputs", ()):
-            output.get("data", {}).pop(_WIDGET_VIEW, None)
+            data = output.get("data", {})
+            view = data.pop(_WIDGET_VIEW, None)
+            if view is not None and "text/html" not in data:
+                html = static_html(view["model_id"], stored.get("state", {}))
+                data.update({"text/html": html} if html else {})
     return static
 
 

@@ -1,6 +1,7 @@
 import base64
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bs4 import BeautifulSoup
@@ -23,7 +24,7 @@ def page_of(tmp_path: Path, notebook: NotebookNode, **settings: object) -> Beaut
     return BeautifulSoup((tmp_path / "page.html").read_text(encoding="utf-8"), "html.parser")
 
 
-def with_output(**data: str) -> NotebookNode:
+def with_output(**data: Any) -> NotebookNode:
     names = {"html": "text/html", "text": "text/plain", "widget": "application/vnd.jupyter.widget-view+json"}
     bundle = {names[name]: value for name, value in data.items()}
     cell = new_code_cell("lab()", outputs=[new_output("display_data", data=bundle)])
@@ -54,11 +55,20 @@ def test_only_a_page_with_formulas_asks_for_their_renderer(tmp_path: Path, formu
 
 
 def test_a_widget_gives_way_to_the_picture_that_it_leaves(tmp_path: Path) -> None:
-    notebook = with_output(widget="{}", html="<img alt='three bars' src='data:,'>", text="Lab()")
+    notebook = with_output(widget={"model_id": "a"}, html="<img alt='three bars' src='data:,'>", text="Lab()")
     page = page_of(tmp_path, notebook)
     assert [image["alt"] for image in page.find_all("img")] == ["three bars"]
     assert "widgets" in notebook.metadata, "the notebook itself is not changed"
     assert len(notebook.cells[1].outputs[0].data) == 3
+
+
+def test_a_widget_that_brought_nothing_is_shown_in_its_last_state(tmp_path: Path) -> None:
+    notebook = with_output(widget={"model_id": "bar"}, text="training: 0%")
+    bar = {"model_name": "FloatProgressModel", "state": {"min": 0.0, "max": 4.0, "value": 3.0}}
+    notebook.metadata.widgets["application/vnd.jupyter.widget-state+json"]["state"]["bar"] = bar
+    page = page_of(tmp_path, notebook)
+    assert [progress["value"] for progress in page.find_all("progress")] == ["0.75"]
+    assert "training: 0%" not in page.text
 
 
 def test_errors_of_the_run_stand_on_top_and_are_escaped(tmp_path: Path) -> None:
