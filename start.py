@@ -10,6 +10,7 @@ standard library only, and parses on Python 3.6, so that an old Python can hand 
 import contextlib
 import errno
 import importlib.util
+import itertools
 import json
 import os
 import platform
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, NoReturn
 
@@ -300,7 +301,7 @@ class Installer:
 
     def run(self, *command: str | Path, doing: str, **settings: str) -> tuple[int, str]:
         """Run a program with these environment settings; return its exit status and what it printed."""
-        lines = [f"$ {' '.join(map(str, command))}\n"]
+        lines: list[str] = []
         process = subprocess.Popen(
             [str(word) for word in command],
             cwd=self.root,
@@ -312,7 +313,8 @@ class Installer:
             errors="replace",
             pass_fds=() if WINDOWS else (self.lock,),  # the lock holds as long as an installer lives
         )
-        reader = threading.Thread(target=self._read, args=(process.stdout, lines), daemon=True)
+        output = itertools.chain([f"$ {' '.join(map(str, command))}\n"], process.stdout or ())
+        reader = threading.Thread(target=self._read, args=(output, lines), daemon=True)
         reader.start()
         try:
             while process.poll() is None:
@@ -323,15 +325,14 @@ class Installer:
         finally:
             stop(process)
         reader.join(timeout=10)
-        return process.returncode, "".join(lines[1:])
+        return process.returncode, "".join(lines[1:])  # without the command
 
-    def _read(self, output: IO[str], lines: list[str]) -> None:
+    def _read(self, output: Iterable[str], lines: list[str]) -> None:
         with self.log.open("ab", buffering=0) as log:
-            log.write(lines[0].encode())
             for line in output:
-                lines.append(line)
                 with contextlib.suppress(OSError):  # a full disk must not stop the reading
                     log.write(line.encode())
+                lines.append(line)
 
 
 def stop(process: subprocess.Popen[str]) -> None:
