@@ -16,6 +16,7 @@ from course_lib import __version__
 from course_lib.teach.doctor_check import Check, Status, installer
 from course_lib.teach.doctor_facts import DISTRIBUTION, Facts, Package
 from course_lib.teach.doctor_torch import check_device, check_torch, check_torchvision
+from course_lib.teach.hosted_install import HOSTED_PLACES, LOCAL_ONLY
 from course_lib.units import format_bytes
 
 GIB, MIB = 2**30, 2**20
@@ -81,11 +82,28 @@ def check_packages(facts: Facts) -> Check:
     if facts.packages is None:
         cure = f"In the folder of the course: {installer(facts)} -e ."
         return Check("packages", Status.FAIL, f"{DISTRIBUTION} is not installed in this Python", cure)
+    if facts.place in HOSTED_PLACES:
+        return _check_hosted_packages(facts.packages)
     bad = _unfit(facts.packages)
     if not bad:
         return Check("packages", Status.OK, f"all {len(facts.packages)} there and recent enough")
     wanted = " ".join(f'"{package.requirement}"' for package in bad)
     return Check("packages", Status.FAIL, _named(bad), f"{installer(facts)} --upgrade {wanted}")
+
+
+def _check_hosted_packages(packages: tuple[Package, ...]) -> Check:
+    """A place that lends its packages: what only ``course lab`` needs may be missing, older ones stay."""
+    needed = [p for p in packages if p.installed or Requirement(p.requirement).name not in LOCAL_ONLY]
+    missing = tuple(package for package in needed if package.installed is None)
+    if missing:
+        return Check(
+            "packages", Status.FAIL, _named(missing), "Run the lesson's set-up cell, its first, again."
+        )
+    older = _unfit(tuple(needed))
+    if older:
+        cure = "Leave them as they are: this place needs its own. A cell that fails may fail for that reason."
+        return Check("packages", Status.WARN, f"older than tested: {_named(older)}", cure)
+    return Check("packages", Status.OK, f"all {len(needed)} that a lesson needs here")
 
 
 def check_cores(facts: Facts) -> Check:

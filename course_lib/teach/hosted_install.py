@@ -24,6 +24,9 @@ from course_lib import __version__
 from course_lib.errors import CourseError
 from course_lib.teach.doctor_facts import DISTRIBUTION, Package, course_packages
 
+HOSTED_PLACES = frozenset({"Google Colab", "Kaggle"})
+"""Where this is needed, in the words of ``machine.find_place``."""
+
 GIVEN = frozenset({"torch", "torchvision", "numpy"})
 """What such a place brings: a build of it that somebody else's installer picks would not fit the card."""
 

@@ -225,6 +225,22 @@ def test_a_torchvision_that_does_not_fit(needs: str | None, error: str | None, s
     assert check.cure == AUTO
 
 
+@pytest.mark.parametrize("place", ["Google Colab", "Kaggle"])
+def test_a_lent_place_needs_no_server_and_keeps_its_own_versions(place: str) -> None:
+    lent = replace(WORKSTATION, place=place)
+    server = (Package("jupyterlab>=4.2", None), Package("papermill>=2.6", None))
+    assert (
+        the("packages", replace(lent, packages=(*(WORKSTATION.packages or ()), *server))).status is Status.OK
+    )
+    older = (Package("torch>=2.9", "2.9.0"), Package("ipywidgets>=8.1", "7.7.1"), *server)
+    check = the("packages", replace(lent, packages=older))
+    assert (check.status, check.found) == (Status.WARN, "older than tested: ipywidgets 7.7.1")
+    assert "pip" not in check.cure
+    check = the("packages", replace(lent, packages=(*older, Package("jupytext>=1.16", None))))
+    assert (check.status, check.found) == (Status.FAIL, "jupytext missing")
+    assert the("packages", replace(WORKSTATION, packages=older)).status is Status.FAIL
+
+
 def test_packages_missing_or_too_old() -> None:
     packages = (
         Package("torch>=2.9", "2.9.0+cu130"),

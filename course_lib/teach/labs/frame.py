@@ -31,6 +31,7 @@ _NAME_FIRST = {"description_width": "9em"}
 _SHOW_EVERY_S = (
     0.1  # a function may tell its progress a thousand times a second; the browser need not hear it
 )
+_WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 _one_measurement = threading.Lock()  # two at a time would measure each other
 
 
@@ -174,7 +175,8 @@ class Lab:
         """The widget, and for a page that shows no widgets what it shows now."""
         note = f"This is a lab with sliders. Where you see none, call <code>{escape(self._call())}</code>."
         return {
-            **self.box._repr_mimebundle_(),
+            # Written out, since only ipywidgets 8 has a method for it, and Colab has 7.
+            _WIDGET_VIEW: {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id},
             "text/html": f"{self._message.value}{self._picture.value}<p>{note}</p>",
             "text/plain": repr(self),
         }
