@@ -42,7 +42,7 @@ def run(
 
     Exit status: 0, or 1 when a cell or the callback of a widget failed.
     """
-    from course_lib.teach.run import parse_value, run_lessons
+    from course_lib.teach.run import default_out, parse_value, run_lessons
     from course_lib.teach.run_report import RunReport
 
     values = {name: parse_value(value) for name, value in parameters}
@@ -52,6 +52,10 @@ def run(
         for lesson in runs:
             report = RunReport((*report.runs, lesson))
             click.echo(f"{lesson.lesson}: {'ok' if lesson.ok else 'failed'}", err=True)
+    except KeyboardInterrupt:
+        where = default_out() if out is None else out
+        click.echo(f"What had run of the lesson that was stopped is in {where}.", err=True)
+        raise
     finally:
         # Also after Ctrl-C: the lessons that came to their end are worth a table.
         if report.runs and as_json:

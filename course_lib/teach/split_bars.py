@@ -46,6 +46,7 @@ _TITLE_IN = 0.42
 _AXIS_IN = 0.55  # below the bars: tick labels and the axis' name
 _ROOM_IN = WIDTH_IN - 2 * MARGIN_IN - 0.1  # half of the last tick's label stands outside
 _SQUARE_IN = 0.11
+_AFTER_SQUARE_IN, _AFTER_NAME_IN = 0.04, 0.09
 
 
 def plot_split(
@@ -89,7 +90,7 @@ def plot_split(
 def percent(share: float) -> str:
     """A share as it stands in a picture: three figures near 0 and 1, two between."""
     if share < 0.0005:
-        return "< 0.1 %"
+        return "<0.1 %"
     return f"{100 * share:.0f} %" if 0.0995 <= share < 0.995 or share == 1 else f"{100 * share:.1f} %"
 
 
@@ -162,7 +163,7 @@ class _Bar:
             if self.label_inside(phase):
                 continue
             width = self._width_below(phase)
-            if lines[-1] and x + width > _ROOM_IN:
+            if lines[-1] and x + width - _AFTER_NAME_IN > _ROOM_IN:
                 lines.append([])
                 x = 0.0
             lines[-1].append(phase)
@@ -239,8 +240,11 @@ class _Bar:
                 )
             )
             text = f"{phase} {percent(self.parts[phase])}"
-            axes.text(x + _SQUARE_IN + 0.05, y, text, fontsize=SMALL_PT, color=INK, va="center_baseline")
+            axes.text(
+                x + _SQUARE_IN + _AFTER_SQUARE_IN, y, text, fontsize=SMALL_PT, color=INK, va="center_baseline"
+            )
             x += self._width_below(phase)
 
     def _width_below(self, phase: str) -> float:
-        return _SQUARE_IN + 0.05 + width_in(f"{phase} {percent(self.parts[phase])}", SMALL_PT) + 0.14
+        text = width_in(f"{phase} {percent(self.parts[phase])}", SMALL_PT)
+        return _SQUARE_IN + _AFTER_SQUARE_IN + text + _AFTER_NAME_IN

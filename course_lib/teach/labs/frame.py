@@ -210,7 +210,7 @@ class MeasuringLab(Lab):
         return [ipywidgets.HBox([*self.buttons.values(), self._bar, self._doing])]
 
     def _start(self) -> None:
-        self._bar.layout.visibility = "hidden"
+        self._bar.layout.display = "none"
         self.buttons["measure"].on_click(lambda button: self.measure())
         self.buttons["cancel"].on_click(lambda button: self._cancel.set())
         self._say("Choose a setting and press Measure.")
@@ -229,8 +229,8 @@ class MeasuringLab(Lab):
         self.buttons["measure"].disabled = True
         self.buttons["cancel"].disabled = False
         self._bar.value = 0
-        self._bar.layout.visibility = "visible"
-        self._doing.value = ""
+        self._bar.layout.display = ""
+        self._doing.value = "starting"  # a first call may import torch before it can tell anything
         self._thread = threading.Thread(target=self._work, args=(self.values,), name="lab", daemon=True)
         self._thread.start()
 
@@ -249,7 +249,7 @@ class MeasuringLab(Lab):
             self._doing.value = "cancelled"
         finally:
             _one_measurement.release()
-            self._bar.layout.visibility = "hidden"
+            self._bar.layout.display = "none"
             self.buttons["cancel"].disabled = True
             self.buttons["measure"].disabled = False
 

@@ -167,13 +167,13 @@ def test_the_button_measures_shows_progress_and_can_be_pressed_again(gate: Gate)
     assert lab.result is None, "moving a slider measures nothing"
     measure.click()
     until(lambda: lab._bar.value == 0.5)
-    assert (measure.disabled, cancel.disabled, lab._bar.layout.visibility) == (True, False, "visible")
+    assert (measure.disabled, cancel.disabled, lab._bar.layout.display) == (True, False, "")
     assert lab._doing.value == "half"
     assert not lab.wait(0)
     gate.go.set()
     assert lab.wait(10)
     assert (lab.result, measure.disabled, cancel.disabled) == (8, False, True)
-    assert lab._bar.layout.visibility == "hidden"
+    assert lab._bar.layout.display == "none"
     lab.controls["workers"].value = 4
     measure.click()
     assert lab.wait(10)
