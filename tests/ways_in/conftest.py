@@ -52,6 +52,12 @@ def snapshot(root, tmp_path_factory):
 
 
 @pytest.fixture
+def archive(snapshot, tmp_path):
+    """The checkout as GitHub gives a branch to pip: a zip file with one folder in it."""
+    return shutil.make_archive(str(tmp_path / "main"), "zip", snapshot.parent, snapshot.name)
+
+
+@pytest.fixture
 def clone(snapshot, tmp_path):
     """A copy of the checkout for one test, which may write in it."""
     return shutil.copytree(snapshot, tmp_path / "clone")

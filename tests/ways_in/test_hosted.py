@@ -2,12 +2,13 @@
 
 The place is simulated: a fresh environment that has this one's packages, PyTorch among them, but neither the
 course nor what Colab does not have. What the set-up cell calls is the real pip, and the course comes from the
-wheel of this checkout (COURSE_SOURCE) instead of from GitHub.
+wheel of this checkout, or from an archive of it as GitHub gives it, named by COURSE_SOURCE.
 """
 
 import hashlib
 import json
 import re
+import zipfile
 
 import nbformat
 import pytest
@@ -70,6 +71,41 @@ def test_the_set_up_cell_brings_the_course_and_replaces_nothing(environment, whe
     assert again == printed
 
 
+def tiny_wheel(folder, name, version, requires=()):
+    """A package without any code."""
+    info = f"{name}-{version}.dist-info"
+    metadata = [f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {need}" for need in requires)]
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"{info}/METADATA", "\n".join(["Metadata-Version: 2.1", *metadata, ""]))
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+
+
+def test_what_is_there_is_kept_even_where_a_missing_package_wants_a_newer_one(environment, wheel, tmp_path):
+    """The real pip, with a newer version within its reach: it adds what goes with what is there, or fails."""
+    place = environment()
+    for version in ("1.0", "2.0"):
+        tiny_wheel(tmp_path, "given", version)
+    tiny_wheel(tmp_path, "modest", "1.0", requires=["given>=1"])
+    tiny_wheel(tmp_path, "greedy", "1.0", requires=["given>=2"])
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    place.run("pip", "install", "--quiet", "given==1.0", "--no-deps", wheel, **offline)
+    add = """
+from course_lib.errors import CourseError
+from course_lib.teach.hosted_install import _install, versions_here
+try:
+    _install([{name!r}], versions_here())
+except CourseError as error:
+    print(error)
+print(versions_here()["given"], versions_here().get({name!r}))
+"""
+    assert place.ask(add.format(name="modest"), **offline).split() == ["1.0", "1.0"]
+    *said, versions = place.ask(add.format(name="greedy"), **offline).splitlines()
+    assert versions.split() == ["1.0", "None"]
+    assert len(said) == 1
+    assert said[0].startswith("greedy could not be added to what is installed here (ERROR: ")
+
+
 def run_all(place, notebook, folder, **variables):
     """Run a notebook in that environment, as the place would: its own kernel, in a folder of its own."""
     kernel = place.folder / "kernels" / "hosted"
@@ -92,15 +128,15 @@ def printed(cell):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("versions", [(), COLAB_VERSIONS], ids=["newest", "as-colab-has-them"])
-def test_a_whole_lesson_runs_where_only_pytorch_was(root, environment, wheel, tmp_path, versions):
-    """May use the network: for what Colab does not have, and to set up its older packages."""
+def test_a_whole_lesson_runs_where_only_pytorch_was(snapshot, environment, archive, tmp_path, versions):
+    """May use the network: to build the course, for what Colab does not have, for its older packages."""
     place = environment(without=NOT_ON_COLAB)
     if versions:
         place.run("pip", "install", "--quiet", *versions)
     before, torch = json.loads(place.ask(INSTALLED)), state_of_torch(place)
     assert "jupytext" not in before
 
-    lesson = read_source(root / "notebooks" / "source" / "00_start.py")
+    lesson = read_source(snapshot / "notebooks" / "source" / "00_start.py")
     notebook = hosted_edition(derive(lesson), REPOSITORY)
     notebook.cells += [
         new_code_cell(ANSWERED),
@@ -110,7 +146,7 @@ def test_a_whole_lesson_runs_where_only_pytorch_was(root, environment, wheel, tm
     content = tmp_path / "content"
     content.mkdir()
     nbformat.write(notebook, content / "00_start.ipynb")
-    run_all(place, notebook, content, COURSE_SOURCE=str(wheel), COLAB_RELEASE_TAG="release-colab_simulated")
+    run_all(place, notebook, content, COURSE_SOURCE=archive, COLAB_RELEASE_TAG="release-colab_simulated")
     nbformat.write(notebook, tmp_path / "run.ipynb")
 
     failed = {
