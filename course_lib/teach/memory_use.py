@@ -24,9 +24,9 @@ def memory_of(process: psutil.Process) -> tuple[int, MemoryKind]:
         full = process.memory_full_info()
     except psutil.AccessDenied:
         return process.memory_info().rss, "RSS"
-    pss = getattr(full, "pss", 0)
-    # The kernel of a container may know the field and leave it empty.
-    return (pss, "PSS") if pss else (full.uss, "USS")
+    pss = getattr(full, "pss", None)
+    # A system may know the field and leave it empty; a process that is just ending has nothing of either.
+    return (full.uss, "USS") if pss is None or (pss == 0 and full.uss > 0) else (pss, "PSS")
 
 
 class MemoryWatch:

@@ -97,3 +97,14 @@ def test_a_process_that_has_ended_takes_nothing() -> None:
         assert watch.sample() == 0
     assert peak > 0
     assert watch.peak_bytes >= peak
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the dead until their parent asks")
+def test_a_dead_child_does_not_change_what_is_counted() -> None:
+    dead = "import subprocess, sys, time\nchild = subprocess.Popen([sys.executable, '-c', ''])\ntime.sleep(1)"
+    with running(dead) as process, MemoryWatch(process.pid) as watch:
+        (child,) = psutil.Process(process.pid).children()
+        assert child.status() == psutil.STATUS_ZOMBIE
+        assert memory_of(child) == (0, "PSS")
+        watch.sample()
+    assert watch.kind == "PSS"
