@@ -57,7 +57,7 @@ from course_lib.models.zoo import DigitsCNN
 from course_lib.train.data import Digits
 
 train_set, test_set = Digits("train"), Digits("test")
-show_images([train_set[i] for i in range(16)], title="16 of the 1,440 digits for training")
+show_images([train_set[i] for i in range(16)], title=f"16 of the {len(train_set):,} digits for training")
 
 # %% [markdown]
 # One image is a *sample*. A *batch* is the handful of samples that the model sees at once, here 64. A `DataLoader`
