@@ -46,6 +46,7 @@ def load() -> ModuleType:
 start = load()
 
 NO_WHEELS = {"PIP_FIND_LINKS": ""}
+LIMIT_S = 300  # against waiting for ever; not a speed that is asked for
 
 PYPROJECT = """\
 [build-system]
@@ -158,7 +159,7 @@ class Checkout:
             env={**self.environ, **(environ or {})},
             capture_output=True,
             encoding="utf-8",
-            timeout=300,
+            timeout=LIMIT_S,
             check=False,
         )
 
@@ -182,7 +183,7 @@ class Checkout:
         (self.root / "hold").unlink()
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 120) -> None:
+def wait_for(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end, "waited in vain"
@@ -298,7 +299,7 @@ def test_signals_reach_the_command(checkout: Checkout) -> None:
         answer = json.loads(process.stdout.readline())
         assert answer["pid"] == process.pid, "start.py became the command"
         process.terminate()
-        assert process.wait(timeout=30) == -signal.SIGTERM
+        assert process.wait(timeout=LIMIT_S) == -signal.SIGTERM
 
 
 # --- Interruptions ------------------------------------------------------------------------------------------
@@ -315,7 +316,7 @@ def test_a_signal_ends_the_installers_and_the_next_run_works(
 ) -> None:
     process = checkout.begin_and_hold()
     getattr(os, send)(process.pid, number)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=LIMIT_S)
     assert (process.returncode, output) == (status, "")
     assert said in errors
     assert "Traceback" not in errors
@@ -331,7 +332,7 @@ def test_a_killed_set_up_is_made_again_where_it_was(checkout: Checkout, tmp_path
     checkout.venv.symlink_to(tmp_path / "roomy")  # as one does where the home folder is small
     process = checkout.begin_and_hold()
     os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_S)
     checkout.release()
     result = checkout.start("lab")
     assert "making it again" in result.stderr
@@ -344,7 +345,7 @@ def test_two_set_ups_do_not_meet(checkout: Checkout) -> None:
     process = checkout.begin_and_hold()
     assert sentence(checkout.start("lab")).startswith("Another start.py is still installing in this folder")
     process.kill()
-    process.communicate(timeout=60)
+    process.communicate(timeout=LIMIT_S)
     assert "still installing" in sentence(checkout.start("lab")), "the installer that it left goes on"
     checkout.release()
     wait_for(lambda: checkout.start("lab").returncode == 0)
