@@ -72,7 +72,8 @@ def lesson_at(folder: Path, name: str, *cells: str) -> Path:
 
 
 @pytest.fixture
-def lessons(tmp_path: Path) -> Path:
+def lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("COURSE_QUICK", raising=False)
     lesson_at(tmp_path / "notebooks", "00_start", SHOWN, WORK, ANSWER)
     return tmp_path / "notebooks"
 
