@@ -1,0 +1,81 @@
+"""What did the learner paste, once the damage of terminals, chats and notebooks is undone?
+
+A Paste keeps the text twice: line by line, cleaned, for tables; and squeezed, with every blank taken out,
+for sentences that a terminal has broken anywhere, even inside a word ("CUD / A out of memory").
+"""
+
+import bisect
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from course_lib.errors import CourseError
+
+MAX_CHARACTERS = 20_000_000  # a longer text is a whole log: the part with the error is wanted
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b-\u200f\u2060]")
+_ODD_BLANKS = dict.fromkeys(map(ord, "\u00a0\u2002\u2003\u2007\u2009\u202f\u3000"), " ")
+_FRAMES = {**dict.fromkeys(map(ord, "│┃║┆┊╎"), "|"), **dict.fromkeys(map(ord, "─━═╌"), "-")}
+_ENTITIES = {"&gt;": ">", "&lt;": "<", "&amp;": "&", "&quot;": '"', "&#39;": "'", "&nbsp;": " "}
+_ENTITY = re.compile("|".join(_ENTITIES))
+
+
+@dataclass(frozen=True)
+class Paste:
+    """A pasted text, cleaned. Build it with ``Paste.of``; the line numbers are those of the text given.
+
+    Raises CourseError (in ``of``) for a text of more than 20 million characters.
+    """
+
+    text: str
+    _line_starts: list[int] = field(repr=False)
+
+    @classmethod
+    def of(cls, text: str) -> "Paste":
+        """Clean ``text``: colours, control characters, frames, HTML entities and odd blanks go."""
+        if len(text) > MAX_CHARACTERS:
+            raise CourseError(
+                f"The text has {len(text):,} characters; up to {MAX_CHARACTERS:,} are read: "
+                "cut it down to the part around the error, for example with tail -n 2000."
+            )
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        text = _CONTROL.sub("", _ANSI.sub("", text))
+        text = _ENTITY.sub(lambda m: _ENTITIES[m.group()], text)
+        text = text.translate(_ODD_BLANKS).translate(_FRAMES)
+        return cls(text, [0, *(m.end() for m in re.finditer("\n", text))])
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The cleaned lines, without their ends."""
+        return self.text.split("\n")
+
+    @cached_property
+    def squeezed(self) -> str:
+        """The text with every blank and line break taken out."""
+        return "".join(self.text.split())
+
+    @cached_property
+    def _pieces(self) -> tuple[list[int], list[int]]:
+        # Where each run without blanks begins, in the squeezed text and in the text.
+        squeezed, original, length = [], [], 0
+        for match in re.finditer(r"\S+", self.text):
+            squeezed.append(length)
+            original.append(match.start())
+            length += match.end() - match.start()
+        return squeezed, original
+
+    def offset(self, squeezed_offset: int) -> int:
+        """The place in ``text`` of a place in ``squeezed``."""
+        squeezed, original = self._pieces
+        if not squeezed:
+            return 0
+        index = max(bisect.bisect_right(squeezed, squeezed_offset) - 1, 0)
+        return original[index] + squeezed_offset - squeezed[index]
+
+    def line_of(self, offset: int) -> int:
+        """The number, from 1, of the line at that place of ``text``."""
+        return bisect.bisect_right(self._line_starts, offset)
+
+    def line_before(self, offset: int) -> str:
+        """What stands on the same line before that place of ``text``, at most 400 characters of it."""
+        return self.text[max(self._line_starts[self.line_of(offset) - 1], offset - 400) : offset]
