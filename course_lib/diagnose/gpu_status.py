@@ -1,0 +1,54 @@
+"""What do the cards of this computer, or of a pasted dump, look like?
+
+``gpu_statuses(text)`` reads every format that people paste: nvidia-smi's table, ``-q``, XML, CSV, ``dmon``
+and ``pmon``, ``-L``, ``topo -m``, its errors, gpustat, nvitop's table, and of rocm-smi what can be read.
+``live_status()`` asks the driver itself, through nvidia-ml-py.
+"""
+
+from dataclasses import replace
+
+from course_lib.diagnose.paste import Paste
+from course_lib.diagnose.smi import csv, dmon, gpustat, listing, query, rocm, table, topo, trouble, xml
+from course_lib.diagnose.smi.model import Gpu, GpuProcess, GpuStatus, MigDevice
+from course_lib.diagnose.smi.nvml import live_status
+
+__all__ = ["Gpu", "GpuProcess", "GpuStatus", "MigDevice", "gpu_statuses", "live_status"]
+
+_FORMATS = (table, query, xml, csv, dmon, gpustat, listing, topo, rocm, trouble)
+
+
+def gpu_statuses(text: str | Paste) -> list[GpuStatus]:
+    """Every dump in the text, in the order in which they stand; several looks of one tool become a series.
+
+    Raises CourseError for a text of more than 20 million characters.
+    """
+    paste = text if isinstance(text, Paste) else Paste.of(text)
+    found = [status for module in _FORMATS for status in module.read(paste)]
+    return _joined(sorted(found, key=lambda status: (status.first_line, status.source)))
+
+
+def _joined(statuses: list[GpuStatus]) -> list[GpuStatus]:
+    """Looks of the same tool at the same cards, one after the other, are one series (nvidia-smi -l)."""
+    joined: list[GpuStatus] = []
+    for status in statuses:
+        before = next((s for s in reversed(joined) if s.source == status.source), None)
+        if before and before.gpus and status.gpus and _same_cards(before, status):
+            position = joined.index(before)
+            joined[position] = replace(
+                status,
+                first_line=before.first_line,
+                samples=before.samples
+                + tuple(replace(g, time=g.time or status.time) for g in status.samples),
+                columns=before.columns,
+            )
+        else:
+            joined.append(status)
+    return joined
+
+
+def _same_cards(one: GpuStatus, two: GpuStatus) -> bool:
+    def cards(status: GpuStatus) -> list[tuple[int | None, str | None]]:
+        return [(gpu.index, gpu.name) for gpu in status.gpus]
+
+    known = all(gpu.index is not None for gpu in one.gpus)
+    return known and cards(one) == cards(two) and one.columns == two.columns

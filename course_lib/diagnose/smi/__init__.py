@@ -1,0 +1,1 @@
+"""How do the tools that watch cards print, format by format? One module reads one format."""

@@ -1,0 +1,217 @@
+"""What does ``nvidia-smi --query-gpu=... --format=csv`` say, with and without header and units?
+
+The columns are the user's choice. Their meaning comes from the header, or from the command line above the
+rows; bare numbers without either are not guessed at: they are reported as "columns unknown".
+"""
+
+import csv
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from course_lib.diagnose.paste import Paste
+from course_lib.diagnose.smi.cells import number, whole, word
+from course_lib.diagnose.smi.fields import (
+    OTHER_QUERY_FIELDS,
+    QUERY_FIELDS,
+    REASON_PREFIXES,
+    make_gpu,
+    reasons,
+)
+from course_lib.diagnose.smi.model import Gpu, GpuProcess, GpuStatus
+
+_COMMAND = re.compile(r"--query-(gpu|compute-apps|accounted-apps)[= ]\s*[\"']?([\w.,]{2,2000})")
+_UNIT = re.compile(r"\s*\[[^\]]*\]\s*$")
+_PROCESS_FIELDS = {
+    "pid": "pid",
+    "process_name": "name",
+    "name": "name",
+    "used_gpu_memory": "mib",
+    "used_memory": "mib",
+    "gpu_uuid": "gpu_uuid",
+    "gpu_bus_id": "gpu_bus_id",
+    "gpu_name": "gpu_name",
+    "gpu_serial": "gpu_serial",
+    "timestamp": "timestamp",
+}
+_ANONYMOUS_ROW = re.compile(
+    r"^\s*(?:(?:\[?N/A\]?|\[?Not Supported\]?|\d+(?:\.\d+)? (?:MiB|%|W|MHz))\s*,\s*)+"
+    r"(?:\[?N/A\]?|\[?Not Supported\]?|\d+(?:\.\d+)? (?:MiB|%|W|MHz))\s*$"
+)
+COLUMNS_UNKNOWN = "columns unknown"
+
+
+@dataclass
+class _Block:
+    """Rows under one header or one command."""
+
+    of_processes: bool
+    columns: tuple[str, ...]
+    first_line: int
+    last_line: int
+    rows: list[list[str]]
+
+
+def read(paste: Paste) -> list[GpuStatus]:
+    """The readings of all blocks of rows; rows about processes join the cards they stand with."""
+    cards: list[GpuStatus] = []
+    for block in _blocks(paste):
+        if not block.rows:
+            continue
+        status = _processes(block) if block.of_processes else _cards(block)
+        before = cards[-1] if cards else None
+        if block.of_processes and before and before.processes is None and before.source == status.source:
+            cards[-1] = replace(before, processes=status.processes, last_line=status.last_line)
+        else:
+            cards.append(status)
+    return cards
+
+
+def _blocks(paste: Paste) -> Iterator[_Block]:
+    block: _Block | None = None
+    asked: tuple[int, bool, tuple[str, ...]] | None = None  # line, processes, columns
+    for line_number, line in enumerate(paste.lines, start=1):
+        if len(line) > 5000:
+            continue
+        if command := _COMMAND.search(line):
+            if block:
+                yield block
+            columns = tuple(name for name in command.group(2).split(",") if name)
+            asked = (line_number, command.group(1) != "gpu", columns)
+            block = _Block(asked[1], columns, line_number, line_number, [])
+            continue
+        cells = _split(line)
+        header = _header(cells)
+        if header is not None:
+            if block and (block.rows or block.first_line != (asked or (0,))[0]):
+                yield block
+            of_processes = "pid" in header
+            block = _Block(of_processes, header, line_number, line_number, [])
+        elif block and len(cells) == len(block.columns) and _is_row(cells, block):
+            block.rows.append(cells)
+            block.last_line = line_number
+        elif _ANONYMOUS_ROW.match(line) and block is None:
+            yield _Block(False, (COLUMNS_UNKNOWN,), line_number, line_number, [cells])
+        elif block and block.rows and line.strip() and not _looks_like_noise(line):
+            yield block
+            block = None
+    if block:
+        yield block
+
+
+def _split(line: str) -> list[str]:
+    try:
+        rows = list(csv.reader([line.strip()], skipinitialspace=True))
+    except csv.Error:
+        return []
+    return [cell.strip() for cell in rows[0]] if rows else []
+
+
+def _header(cells: Sequence[str]) -> tuple[str, ...] | None:
+    names = tuple(_UNIT.sub("", cell).strip().lower() for cell in cells)
+    if not names or not all(names):
+        return None
+    for known in (_is_gpu_field, _PROCESS_FIELDS.__contains__):
+        hits = sum(bool(known(name)) for name in names)
+        # One odd column may be a field of a later driver; a lone column needs a dot to be no common word.
+        if hits == len(names) and (len(names) > 1 or "." in names[0]):
+            return names
+        if len(names) >= 3 and hits == len(names) - 1 and all(re.fullmatch(r"[\w.]+", n) for n in names):
+            return names
+    return None
+
+
+def _is_gpu_field(name: str) -> bool:
+    return name in QUERY_FIELDS or name in OTHER_QUERY_FIELDS or name.startswith(REASON_PREFIXES)
+
+
+def _is_row(cells: Sequence[str], block: _Block) -> bool:
+    """Whether the cells can be values of the block's columns: numbers where numbers belong."""
+    if len(cells) == 1 and not cells[0]:
+        return False
+    words = {"name", "gpu_name", "process_name", "timestamp", "pstate", "uuid", "gpu_uuid", "gpu_bus_id"}
+    for name, cell in zip(block.columns, cells, strict=True):
+        if name in words or not (name in QUERY_FIELDS or name in _PROCESS_FIELDS):
+            continue
+        if number(cell) is None and not re.match(
+            r"^\[|^N/A$|^(En|Dis)abled$|^Active$|^Not |^ERR|^\w+$", cell
+        ):
+            return False
+    return True
+
+
+def _looks_like_noise(line: str) -> bool:
+    """A line of the terminal between two rows, such as the progress of a loop."""
+    return line.lstrip().startswith(("$", "#", ">", "%"))
+
+
+def _cards(block: _Block) -> GpuStatus:
+    if block.columns == (COLUMNS_UNKNOWN,):
+        return GpuStatus(
+            source="nvidia-smi csv",
+            first_line=block.first_line,
+            last_line=block.last_line,
+            trouble={COLUMNS_UNKNOWN: ", ".join(block.rows[0])},
+        )
+    samples = [_gpu(block.columns, row) for row in block.rows]
+    driver = _column(block, "driver_version")
+    if all(sample.index is None and sample.uuid is None and sample.bus_id is None for sample in samples):
+        latest = samples[-1:] if "timestamp" in block.columns else samples
+    else:
+        by_card = {
+            (s.index, s.uuid if s.index is None else None, s.bus_id if s.index is None else None): s
+            for s in samples
+        }
+        latest = list(by_card.values())
+    return GpuStatus(
+        source="nvidia-smi csv",
+        first_line=block.first_line,
+        last_line=block.last_line,
+        driver_version=word(driver),
+        columns=block.columns,
+        gpus=tuple(latest),
+        samples=tuple(samples),
+    )
+
+
+def _column(block: _Block, name: str) -> str | None:
+    return block.rows[0][block.columns.index(name)] if name in block.columns else None
+
+
+def _gpu(columns: Sequence[str], row: Sequence[str]) -> Gpu:
+    cells: dict[str, str] = {}
+    active: dict[str, str] = {}
+    mask = None
+    for name, cell in zip(columns, row, strict=True):
+        if name.startswith(REASON_PREFIXES):
+            reason = name.split(".", 1)[1]
+            if reason == "active":
+                mask = cell
+            elif reason != "supported":
+                active[reason] = cell
+        elif name in QUERY_FIELDS:
+            cells.setdefault(QUERY_FIELDS[name], cell)
+    return replace(make_gpu(cells), throttle_reasons=reasons(active, mask))
+
+
+def _processes(block: _Block) -> GpuStatus:
+    processes = []
+    for row in block.rows:
+        cells = dict(zip(block.columns, row, strict=True))
+        memory = next((cells[n] for n in ("used_gpu_memory", "used_memory") if n in cells), None)
+        processes.append(
+            GpuProcess(
+                gpu=None,
+                pid=whole(cells.get("pid")),
+                kind="C",
+                name=word(cells.get("process_name", cells.get("name"))),
+                mib=number(memory),
+            )
+        )
+    return GpuStatus(
+        source="nvidia-smi csv",
+        first_line=block.first_line,
+        last_line=block.last_line,
+        columns=block.columns,
+        processes=tuple(processes),
+    )
