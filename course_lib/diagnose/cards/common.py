@@ -1,0 +1,40 @@
+"""What do all checks on one look at the cards share?"""
+
+from course_lib.diagnose.smi.model import Gpu, GpuStatus
+
+IDLE_UTIL = 10.0
+BUSY_UTIL = 60.0
+EMPTY = 0.1  # of a card's memory: a context and a desktop
+# Reasons that slow a card against its will. "sw_power_cap" is how a card at full work runs, "gpu_idle" how it
+# rests.
+THROTTLING = frozenset(
+    {"hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown"}
+)
+
+
+def label(gpu: Gpu, position: int = 0) -> str:
+    """The card's number, or its place in the list where it has none."""
+    return f"GPU {position if gpu.index is None else gpu.index}"
+
+
+def power_share(gpu: Gpu) -> float | None:
+    """Power drawn as a share of the limit, from 0 to about 1."""
+    if gpu.power_w is None or not gpu.power_cap_w:
+        return None
+    return gpu.power_w / gpu.power_cap_w
+
+
+def fill(gpu: Gpu) -> float | None:
+    """How full the card's memory is, from 0 to 1."""
+    if gpu.used_mib is None or not gpu.total_mib:
+        return None
+    return gpu.used_mib / gpu.total_mib
+
+
+def pids_on_several(status: GpuStatus) -> set[int]:
+    """The processes that compute on more than one card."""
+    cards: dict[int, set[int]] = {}
+    for process in status.processes or ():
+        if process.pid is not None and process.gpu is not None and process.kind in (None, "C", "M+C"):
+            cards.setdefault(process.pid, set()).add(process.gpu)
+    return {pid for pid, gpus in cards.items() if len(gpus) > 1}

@@ -1,0 +1,99 @@
+"""Who sits on which card: ranks on a foreign card, one process on all, a process that nobody can name?"""
+
+from collections.abc import Iterator
+from statistics import mean
+
+from course_lib.diagnose.cards.common import fill, label, pids_on_several
+from course_lib.diagnose.finding import Evidence, Finding
+from course_lib.diagnose.size import show_mib
+from course_lib.diagnose.smi.model import Gpu, GpuStatus
+
+
+def ranks_on_one_card(status: GpuStatus) -> Iterator[Finding]:
+    """Ranks that opened a context on a card that is not theirs."""
+    several = pids_on_several(status)
+    if len(several) < 2:
+        return
+    cards = {
+        pid: {p.gpu for p in status.processes or () if p.pid == pid and p.gpu is not None} for pid in several
+    }
+    common = set.intersection(*cards.values())
+    if len(common) != 1 or any(len(own) != 2 for own in cards.values()):
+        return
+    card = common.pop()
+    guests = [p for p in status.processes or () if p.pid in several and p.gpu == card]
+    sizes = [p.mib for p in guests if p.mib is not None]
+    amount = f" ({show_mib(mean(sizes))} each, {show_mib(sum(sizes))} in all)" if sizes else ""
+    yield Finding(
+        id="ddp.every_rank_has_a_context_on_gpu0",
+        summary=f"{len(guests)} ranks also sit on GPU {card}, the first card",
+        why=f"The same process numbers appear on a card of their own and on GPU {card}{amount}: these ranks "
+        "opened a context on the first device, because set_device is missing, a tensor was sent to 'cuda' "
+        "without an index, or torch.load had no map_location.",
+        remedies=(
+            "Call torch.cuda.set_device(local_rank) first thing in each rank; give torch.load "
+            'map_location=f"cuda:{local_rank}" (or cpu).',
+        ),
+        not_helpful=(
+            "Calling it DataParallel: that would be one process on all cards.",
+            "A smaller batch: the memory is in contexts.",
+        ),
+        evidence=tuple(Evidence(f"process {p.pid}", f"on GPU {p.gpu}") for p in guests),
+    )
+
+
+def one_process_on_all(status: GpuStatus) -> Iterator[Finding]:
+    """One process that carries more on its first card: DataParallel."""
+    several = pids_on_several(status)
+    if len(several) != 1:
+        return
+    pid = several.pop()
+    sizes = {p.gpu: p.mib for p in status.processes or () if p.pid == pid and p.mib is not None}
+    if len(sizes) < 2:
+        return
+    largest = max(sizes, key=lambda gpu: sizes[gpu] or 0.0)
+    others = [size for gpu, size in sizes.items() if gpu != largest and size is not None]
+    top = sizes[largest] or 0.0
+    if not others or top < 1.15 * mean(others):
+        return
+    yield Finding(
+        id="dp.first_card_carries_more",
+        summary=f"One process uses {len(sizes)} cards, and GPU {largest} carries more than the others",
+        why=f"Process {pid} holds {show_mib(top)} on GPU {largest} and {show_mib(mean(others))} on the "
+        "others: the mark of DataParallel, which gathers outputs on the first card.",
+        remedies=("Use DistributedDataParallel with one process a card (torchrun).",),
+        not_helpful=("A smaller batch: it leaves the imbalance.",),
+        severity="warning",
+        certainty="likely",
+    )
+
+
+def nobody_named(status: GpuStatus) -> Iterator[Finding]:
+    """Memory is held and a list of processes is there, and names nobody."""
+    if status.processes is None or status.processes or status.driver_model:
+        return
+    held = [gpu for gpu in status.gpus if (gpu.used_mib or 0.0) >= 1024 and (fill(gpu) or 0.0) >= 0.05]
+    if held:
+        yield zombie(held[0], "the list of processes is empty")
+
+
+def zombie(gpu: Gpu, reason: str) -> Finding:
+    """Memory that is held by a process which the tool cannot name."""
+    util = "" if gpu.util_percent is None else f" and {gpu.util_percent:.0f} % utilisation"
+    return Finding(
+        id="zombie.holding_gpu",
+        summary=f"{show_mib(gpu.used_mib or 0.0)} of {label(gpu)} are held by a process that the tool "
+        "cannot name",
+        why=f"{show_mib(gpu.used_mib or 0.0)}{util}, and {reason}. In a container that is usual (the "
+        "process is outside its PID namespace); else its parent is dead, or it is stuck in the kernel.",
+        remedies=(
+            "List by nvidia-smi --query-compute-apps=pid,used_memory --format=csv, look on the host "
+            "outside the container, and try fuser -v /dev/nvidia*; if nothing can be ended, an "
+            "administrator resets the card or reboots.",
+        ),
+        not_helpful=(
+            "Taking the memory as free because no process is shown.",
+            "kill -9 on a number from another PID namespace.",
+        ),
+        certainty="likely",
+    )

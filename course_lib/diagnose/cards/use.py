@@ -1,0 +1,268 @@
+"""How are the cards used: idle, busy, full, held without work, starved?"""
+
+from collections.abc import Iterator
+from statistics import mean
+
+from course_lib.diagnose.cards.common import BUSY_UTIL, EMPTY, IDLE_UTIL, fill, label, power_share
+from course_lib.diagnose.cards.links import links
+from course_lib.diagnose.finding import Evidence, Finding
+from course_lib.diagnose.size import show_mib
+from course_lib.diagnose.smi import rocm
+from course_lib.diagnose.smi.model import Gpu, GpuStatus
+
+_STARVED_UTIL = 40.0
+_FULL = 0.85
+_HELD = 0.25
+_MOMENT = " One look is a moment: repeat it over a minute (nvidia-smi dmon) before you act."
+
+
+def use(status: GpuStatus) -> Iterator[Finding]:
+    """At most one Finding about how the cards are used, and one about their connections."""
+    if status.links:
+        yield links(status)
+        return
+    if status.source == rocm.SOURCE:
+        yield _not_nvidia(status)
+        return
+    if not status.gpus or any(gpu.mig_enabled for gpu in status.gpus):
+        return
+    for check in (_choose_idle, _starved, _held_idle, _nearly_full, _idle, _busy):
+        if finding := check(status):
+            yield finding
+            return
+
+
+def _is_idle(gpu: Gpu) -> bool:
+    nothing_held = gpu.used_mib is not None and (gpu.used_mib < 600 if fill(gpu) is None else _empty(gpu))
+    return nothing_held and (gpu.util_percent is None or gpu.util_percent < IDLE_UTIL)
+
+
+def _empty(gpu: Gpu) -> bool:
+    share = fill(gpu)
+    return share is not None and (share < EMPTY or (gpu.used_mib or 0.0) < 600)
+
+
+def _is_busy(gpu: Gpu) -> bool:
+    return (gpu.util_percent or 0.0) >= BUSY_UTIL or (fill(gpu) or 0.0) >= 0.5
+
+
+def _choose_idle(status: GpuStatus) -> Finding | None:
+    named = list(enumerate(status.gpus))
+    idle = [label(gpu, place) for place, gpu in named if _is_idle(gpu)]
+    busy = [label(gpu, place) for place, gpu in named if not _is_idle(gpu) and _is_busy(gpu)]
+    if not idle or not busy:
+        return None
+    first = idle[0].split()[1]
+    unknown = "" if all(gpu.total_mib for gpu in status.gpus) else " How full they are is unknown: no total."
+    return Finding(
+        id="smi.choose_idle_gpu",
+        summary=f"{', '.join(idle)} {'is' if len(idle) == 1 else 'are'} free, {', '.join(busy)} in use",
+        why="A job that does not say otherwise takes the first card, busy or not." + unknown,
+        remedies=(
+            f"CUDA_VISIBLE_DEVICES={first}, with CUDA_DEVICE_ORDER=PCI_BUS_ID: without it CUDA may number "
+            "unlike cards differently from nvidia-smi.",
+        ),
+        not_helpful=(
+            "Deriving a total or a share from memory.used alone.",
+            "Assuming that CUDA's numbers are nvidia-smi's where cards differ.",
+        ),
+        evidence=_evidence(status),
+        severity="note",
+    )
+
+
+def _starved(status: GpuStatus) -> Finding | None:
+    """Memory is held by a job that hardly computes."""
+    known = [gpu for gpu in status.gpus if gpu.util_percent is not None]
+    if not known or len(known) < len(status.gpus):
+        return None
+    utils = [gpu.util_percent or 0.0 for gpu in known]
+    held = [gpu for gpu in known if (fill(gpu) or 0.0) >= _HELD or (gpu.used_mib or 0.0) >= 4096]
+    if len(held) < len(known) or not IDLE_UTIL <= mean(utils) < _STARVED_UTIL:
+        return None
+    several = len(status.samples) > len(status.gpus) or len(known) > 1
+    hot = [gpu for gpu in known if (gpu.temp_c or 0.0) >= 83]
+    heat = ""
+    if hot and all(gpu.throttle_reasons == () for gpu in hot):
+        heat = (
+            f" {max(gpu.temp_c or 0.0 for gpu in hot):.0f} °C is near the point of throttling, which none "
+            "reports."
+        )
+    return Finding(
+        id="perf.gpu_starved",
+        summary=f"The cards compute {mean(utils):.0f} % of the time and wait for the rest",
+        why=f"Utilisation {min(utils):.0f} to {max(utils):.0f} % with memory in use: the usual cause is "
+        "input that comes "
+        f"too slowly (decoding, workers, storage).{heat}" + ("" if several else _MOMENT),
+        remedies=(
+            "Profile the input pipeline (workers, decoding, storage): time the loader alone, and the step "
+            "on a batch that is already there.",
+        ),
+        not_helpful=(
+            "A smaller batch because memory is full: some frameworks reserve all of it in advance.",
+            "A bigger card: it would wait longer.",
+        ),
+        evidence=_evidence(status),
+        severity="problem" if several else "warning",
+        certainty="likely" if several else "possible",
+    )
+
+
+def _held_idle(status: GpuStatus) -> Finding | None:
+    held = [
+        (place, gpu)
+        for place, gpu in enumerate(status.gpus)
+        if gpu.util_percent is not None
+        and gpu.util_percent < IDLE_UTIL
+        and (fill(gpu) or 0.0) >= _HELD
+        and (power_share(gpu) or 0.0) < 0.5
+    ]
+    if not held:
+        return None
+    place, gpu = held[0]
+    owners = sorted(
+        {f"{p.name or 'process'} ({p.pid})" for p in status.processes or () if p.gpu == gpu.index}
+    )
+    who = f" Named: {', '.join(owners[:4])}." if owners else ""
+    return Finding(
+        id="smi.memory_held_idle",
+        summary=f"{label(gpu, place)} holds {show_mib(gpu.used_mib or 0.0)} and computes nothing at this "
+        "moment",
+        why=f"{fill(gpu):.0%} of the memory is taken at {gpu.util_percent:.0f} % utilisation: a notebook "
+        f"kernel left open, a served model, a job that loads data or waits, or one that hangs.{who}{_MOMENT}",
+        remedies=(
+            "If the process is yours and done, end it (shut the notebook's kernel down); if a job should "
+            "be running, see where it waits (py-spy dump).",
+        ),
+        not_helpful=("torch.cuda.empty_cache() in another process: it cannot free this one's memory.",),
+        evidence=_evidence(status),
+        severity="warning",
+        certainty="likely",
+    )
+
+
+def _nearly_full(status: GpuStatus) -> Finding | None:
+    full = [(place, gpu) for place, gpu in enumerate(status.gpus) if (fill(gpu) or 0.0) >= _FULL]
+    if not full:
+        return None
+    listed = "; ".join(
+        f"{label(gpu, place)} {gpu.used_mib:.0f} of {gpu.total_mib:.0f} MiB" for place, gpu in full
+    )
+    hidden = any(p.mib is None for p in status.processes or ())
+    unseen = " Memory by process is not available here (WSL2 or Windows hide it)." if hidden else ""
+    ask_torch = (
+        "Ask PyTorch itself for the use (torch.cuda.max_memory_allocated()) before you conclude that the "
+        "card is too small."
+    )
+    keep_command = (
+        "Keep the command with the numbers: if only numbers are pasted, ask for it, and do not guess which "
+        "of two numbers is the total."
+    )
+    remedies = (keep_command, ask_torch) if status.source == "nvidia-smi csv" else (ask_torch,)
+    return Finding(
+        id="smi.memory_nearly_full",
+        summary=f"Memory is nearly full: {listed}",
+        why="PyTorch keeps what it has once reserved, so nvidia-smi shows the largest use so far, not what "
+        f"is needed now.{unseen}",
+        remedies=remedies,
+        not_helpful=("Guessing which of two numbers is the total.",),
+        evidence=_evidence(status),
+        severity="note",
+    )
+
+
+def _idle(status: GpuStatus) -> Finding | None:
+    if not all(_is_idle(gpu) or (_empty(gpu) and _only_graphics(status)) for gpu in status.gpus):
+        return None
+    free = [gpu.total_mib - gpu.used_mib for gpu in status.gpus if gpu.total_mib and gpu.used_mib is not None]
+    room = f" {min(free):.0f} MiB are free." if free else ""
+    if _only_graphics(status):
+        small = [gpu.total_mib for gpu in status.gpus if gpu.total_mib and gpu.total_mib <= 4096]
+        limit = (
+            f" a card of {show_mib(small[0])} limits the model." if small else " the card is free for a job."
+        )
+        return Finding(
+            id="smi.idle_desktop",
+            summary="No job on the card: only the desktop uses it",
+            why=f"All processes are of type G (graphics).{room}",
+            remedies=(f"Nothing to free;{limit}",),
+            not_helpful=("Reading the desktop's GPU-Util as a training job.",),
+            evidence=_evidence(status),
+            severity="note",
+        )
+    windows = " Under WDDM memory by process is not reported." if status.driver_model == "WDDM" else ""
+    return Finding(
+        id="smi.card_idle_problem_elsewhere",
+        summary="The card is nearly empty: a failure you had is not about its memory",
+        why=f"Nothing computes and little is held.{room}{windows} If a job should be running, it is not on "
+        "this card.",
+        remedies=(
+            "Look at the error itself and at the computer's own memory (on Windows: fewer DataLoader "
+            "workers, a larger page file); check that the program uses the card at all: "
+            "torch.cuda.is_available().",
+        ),
+        not_helpful=("GPU memory advice: smaller batch, empty_cache.",),
+        evidence=_evidence(status),
+        severity="note",
+    )
+
+
+def _only_graphics(status: GpuStatus) -> bool:
+    return bool(status.processes) and all(p.kind in ("G", "C+G") for p in status.processes or ())
+
+
+def _busy(status: GpuStatus) -> Finding | None:
+    utils = [gpu.util_percent for gpu in status.gpus if gpu.util_percent is not None]
+    if not utils or len(utils) < len(status.gpus) or min(utils) < BUSY_UTIL:
+        return None
+    shares = [share for gpu in status.gpus if (share := power_share(gpu)) is not None]
+    power = ""
+    if len(shares) == len(utils):
+        power = f" Power is at {min(shares):.0%} to {max(shares):.0%} of the limit" + (
+            ", which agrees." if min(shares) >= 0.5 else ": low for full work; small kernels look like that."
+        )
+    return Finding(
+        id="smi.busy",
+        summary=f"The cards are busy: utilisation {min(utils):.0f} to {max(utils):.0f} %",
+        why="Utilisation says that some kernel ran, not that the card was well used." + power + _MOMENT,
+        remedies=(
+            "Compare throughput (samples a second) with what the card should reach before you change "
+            "anything.",
+        ),
+        not_helpful=("Taking 100 % utilisation as proof of efficiency.",),
+        evidence=_evidence(status),
+        severity="note",
+    )
+
+
+def _not_nvidia(status: GpuStatus) -> Finding:
+    full = "; ".join(f"{name} {share}" for name, share in status.trouble.items())
+    return Finding(
+        id="smi.not_nvidia",
+        summary="This is rocm-smi, of AMD cards: part of it can be read",
+        why="Its short table gives activity and fill in percent, temperature, power and clock; no MiB and no "
+        f"processes, so nothing is said about who holds what. {full}".rstrip(),
+        remedies=("For processes and MiB: rocm-smi --showpids --showmeminfo vram.",),
+        not_helpful=("nvidia-smi: it knows nothing of these cards.",),
+        evidence=_evidence(status),
+        severity="note",
+    )
+
+
+def _evidence(status: GpuStatus) -> tuple[Evidence, ...]:
+    evidence = []
+    for place, gpu in enumerate(status.gpus[:16]):
+        parts = []
+        if gpu.used_mib is not None:
+            parts.append(
+                f"{gpu.used_mib:.0f}" + (f" of {gpu.total_mib:.0f}" if gpu.total_mib else "") + " MiB"
+            )
+        if gpu.util_percent is not None:
+            parts.append(f"{gpu.util_percent:.0f} %")
+        if gpu.power_w is not None:
+            parts.append(
+                f"{gpu.power_w:.0f}" + (f" of {gpu.power_cap_w:.0f}" if gpu.power_cap_w else "") + " W"
+            )
+        if parts:
+            evidence.append(Evidence(label(gpu, place), ", ".join(parts)))
+    return tuple(evidence)
