@@ -46,6 +46,8 @@ COMMANDS = {
     "doctor": Command(
         "Take home", "course_lib.cli.doctor:doctor", "Check this computer, and say how to cure it."
     ),
+    "explain": Command("Take home", "course_lib.cli.explain:explain", "Say what an error or dump means."),
+    "watch": Command("Take home", "course_lib.cli.watch:watch", "Show cards, cores and memory, live."),
     "build": Command("Author", "course_lib.cli.author:build", "Make the notebooks from their sources."),
     "links": Command("Author", "course_lib.cli.links:links", "Make it open on Binder, Colab and Kaggle."),
     "run": Command("Author", "course_lib.cli.run:run", "Run lessons from top to bottom, with a report."),
