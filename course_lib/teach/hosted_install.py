@@ -45,7 +45,7 @@ class Completed:
     def __str__(self) -> str:
         added = f" Added: {', '.join(self.added)}." if self.added else ""
         older = ", ".join(f"{Requirement(p.requirement).name} {p.installed}" for p in self.older)
-        known = f" Older here than where the course is tested, and left so: {older}." if older else ""
+        known = f" Older than the course is tested with, and left so: {older}." if older else ""
         return f"The course {__version__} is ready, with PyTorch {self.torch}.{added}{known}"
 
 

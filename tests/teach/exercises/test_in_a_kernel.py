@@ -28,8 +28,9 @@ class Kernel:
             kind, content = message["msg_type"], message["content"]
             if kind in ("display_data", "execute_result"):
                 outputs.append(content["data"])
-            elif kind == "stream":
-                outputs.append({"stream": content["text"]})
+            elif kind == "stream":  # one print may come in several messages
+                before = outputs.pop()["stream"] if outputs and "stream" in outputs[-1] else ""
+                outputs.append({"stream": before + content["text"]})
             elif kind == "error":
                 outputs.append({"error": content["evalue"]})
                 failed = True

@@ -1,3 +1,4 @@
+import multiprocessing
 import threading
 from pathlib import Path
 
@@ -18,7 +19,13 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def children() -> set[psutil.Process]:
-    return {child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE}
+    """Living child processes; under forkserver the workers are children of the server, which stays."""
+    if multiprocessing.get_start_method() == "forkserver":
+        from multiprocessing import forkserver  # not on Windows
+
+        forkserver.ensure_running()
+    found = psutil.Process().children(recursive=True)
+    return {child for child in found if child.is_running() and child.status() != psutil.STATUS_ZOMBIE}
 
 
 @pytest.mark.parametrize(("batch_size", "num_workers"), [(8, 0), (32, 2)])
