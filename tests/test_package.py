@@ -37,7 +37,7 @@ def test_the_ground_floor_imports_no_torch(name: str) -> None:
     assert modules_after(f"import course_lib.{name}").isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize("name", ["teach", "teach.verdicts", "teach.doctor", "cli.main", "cli.doctor"])
+@pytest.mark.parametrize("name", ["teach", "teach.verdicts", "teach.doctor.report", "cli.main", "cli.doctor"])
 def test_what_a_command_starts_with_imports_no_torch(name: str) -> None:
     assert "torch" not in modules_after(f"import course_lib.{name}")
 

@@ -16,8 +16,8 @@ def doctor(as_json: bool) -> int:
     [OK] is well, [WARN] runs but slower or without the card, [FAIL] will break. The text can be pasted into a
     bug report as it is. The exit status is 1 when something failed.
     """
-    from course_lib.teach.doctor import examine
-    from course_lib.teach.doctor_facts import gather_facts
+    from course_lib.teach.doctor.facts import gather_facts
+    from course_lib.teach.doctor.report import examine
 
     if sys.stderr.isatty():
         click.echo("Looking at this computer. Importing torch takes some seconds.", err=True)

@@ -42,8 +42,8 @@ def run(
 
     Exit status: 0, or 1 when a cell or the callback of a widget failed.
     """
-    from course_lib.teach.run import default_out, parse_value, run_lessons
-    from course_lib.teach.run_report import RunReport
+    from course_lib.teach.running.report import RunReport
+    from course_lib.teach.running.run import default_out, parse_value, run_lessons
 
     values = {name: parse_value(value) for name, value in parameters}
     runs = run_lessons(lessons, quick=quick, parameters=values, solved=solved, out=out, progress=True)

@@ -22,7 +22,7 @@ from packaging.version import InvalidVersion, Version
 
 from course_lib import __version__
 from course_lib.errors import CourseError
-from course_lib.teach.doctor_facts import DISTRIBUTION, Package, course_packages
+from course_lib.teach.doctor.facts import DISTRIBUTION, Package, course_packages
 
 HOSTED_PLACES = frozenset({"Google Colab", "Kaggle"})
 """Where this is needed, in the words of ``machine.find_place``."""

@@ -15,7 +15,7 @@ import pytest
 from jupyter_client.manager import KernelManager, start_new_kernel
 
 from course_lib.teach import labs
-from course_lib.teach.kernel_errors import KernelListener
+from course_lib.teach.running.kernel_errors import KernelListener
 from course_lib.teach.workspace import KERNEL_DEFAULTS
 
 LABS = [

@@ -5,7 +5,7 @@ import pytest
 from course_lib.claims import CLAIMS
 from course_lib.teach.build import exercise_ids
 from course_lib.teach.lessons import Lesson, lessons
-from course_lib.teach.run import LessonRun, problems_of, run_lesson
+from course_lib.teach.running.run import LessonRun, problems_of, run_lesson
 
 LESSONS = lessons()
 GIB = 2**30

@@ -5,7 +5,7 @@ from packaging.version import Version
 
 from course_lib.errors import CourseError
 from course_lib.teach import hosted_install
-from course_lib.teach.doctor_facts import DISTRIBUTION, Package
+from course_lib.teach.doctor.facts import DISTRIBUTION, Package
 from course_lib.teach.hosted_install import (
     GIVEN,
     LOCAL_ONLY,

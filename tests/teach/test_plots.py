@@ -23,11 +23,11 @@ from nbformat.v4 import new_code_cell, new_notebook
 from PIL import Image
 
 from course_lib.errors import CourseError
-from course_lib.teach.headless import execute
 from course_lib.teach.look import MEMORY_COLOURS, TIME_COLOURS, text_on
-from course_lib.teach.page import write_page
 from course_lib.teach.picture import Picture
 from course_lib.teach.plots import plot_history, plot_split, show_files, show_images
+from course_lib.teach.running.headless import execute
+from course_lib.teach.running.page import write_page
 from course_lib.train.data import Digits
 from course_lib.train.history import EpochResult, Evaluation, History
 from course_lib.train.images import write_image_files

@@ -1,4 +1,4 @@
-"""In a real kernel, a CourseError shows its sentence and still fails the cell; other errors keep their lines."""
+"""In a real kernel a CourseError shows its sentence and fails the cell; other errors keep their lines."""
 
 import re
 

@@ -20,7 +20,7 @@ from typing import Any
 import ipywidgets
 
 from course_lib.errors import CourseError
-from course_lib.teach.kernel_errors import LAB_FAILED
+from course_lib.teach.running.kernel_errors import LAB_FAILED
 from course_lib.units import format_seconds
 
 Progress = Callable[[float, str], None]

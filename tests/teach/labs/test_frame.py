@@ -7,10 +7,10 @@ import pytest
 from bs4 import BeautifulSoup
 
 from course_lib.errors import CourseError
-from course_lib.teach.kernel_errors import LAB_FAILED
 from course_lib.teach.labs.frame import Lab, MeasuringLab, Progress, choices, menu, whole_numbers
 from course_lib.teach.picture import Picture
 from course_lib.teach.plots import plot_split
+from course_lib.teach.running.kernel_errors import LAB_FAILED
 from course_lib.train.split import StepSplit
 
 

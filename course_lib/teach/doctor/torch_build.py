@@ -7,8 +7,8 @@ reach is a warning, since every lesson runs on the CPU; a card that torch reache
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from course_lib.teach.doctor_check import Check, Status, reinstall_torch
-from course_lib.teach.doctor_facts import Facts
+from course_lib.teach.doctor.check import Check, Status, reinstall_torch
+from course_lib.teach.doctor.facts import Facts
 
 # The oldest driver for each major version of CUDA: "Minor Version Compatibility", NVIDIA, CUDA Compatibility
 _LEAST_DRIVER = {11: Version("450"), 12: Version("525"), 13: Version("580")}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from course_lib.teach.doctor_facts import Facts
+from course_lib.teach.doctor.facts import Facts
 
 
 class Status(StrEnum):

@@ -8,7 +8,7 @@ from bs4 import BeautifulSoup
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from course_lib.teach.page import write_page
+from course_lib.teach.running.page import write_page
 
 PIXEL = base64.b64encode(
     bytes.fromhex(

@@ -6,8 +6,8 @@ import pytest
 from bs4 import BeautifulSoup
 from nbformat.v4 import new_code_cell, new_notebook
 
-from course_lib.teach.headless import execute
-from course_lib.teach.static_widgets import static_html
+from course_lib.teach.running.headless import execute
+from course_lib.teach.running.static_widgets import static_html
 
 CODE = """
 import ipywidgets as w

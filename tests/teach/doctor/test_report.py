@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from course_lib.gpu_driver import NvidiaCard, NvidiaStatus
-from course_lib.teach.doctor import Report, examine
-from course_lib.teach.doctor_check import Check, Status
-from course_lib.teach.doctor_facts import (
+from course_lib.teach.doctor.check import Check, Status
+from course_lib.teach.doctor.facts import (
     Facts,
     Kernel,
     Package,
@@ -21,6 +20,7 @@ from course_lib.teach.doctor_facts import (
     kernel_facts,
     torch_facts,
 )
+from course_lib.teach.doctor.report import Report, examine
 
 GIB = 2**30
 CUDA_BUILD = TorchFacts(version="2.9.0+cu130", cuda="13.0", cuda_available=True)
@@ -431,7 +431,7 @@ def test_an_import_that_ends_the_process_for_real(tmp_path: Path, monkeypatch: p
 
 def test_an_import_that_hangs_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken_module(tmp_path, "torch", "import time; time.sleep(60)", monkeypatch)
-    monkeypatch.setattr("course_lib.teach.doctor_facts._CHILD_SECONDS", 1)
+    monkeypatch.setattr("course_lib.teach.doctor.facts._CHILD_SECONDS", 1)
     error = torch_facts().error
     assert error is not None
     assert "did not end within 1 s" in error

@@ -23,14 +23,14 @@ from nbformat import NotebookNode
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
-from course_lib.teach.kernel_errors import (
+from course_lib.teach.running.kernel_errors import (
     HiddenError,
     KernelListener,
     error_line,
     errors_in_text,
     errors_in_widgets,
 )
-from course_lib.teach.memory_use import MemoryKind, MemoryWatch
+from course_lib.teach.running.memory_use import MemoryKind, MemoryWatch
 
 _ENGINE = "course"
 _MARKER_TAG = "papermill-error-cell-tag"  # papermill puts cells with this tag into a failed notebook

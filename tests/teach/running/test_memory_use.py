@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from course_lib.teach.memory_use import MemoryWatch, memory_of
+from course_lib.teach.running.memory_use import MemoryWatch, memory_of
 
 MIB = 2**20
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course_lib.teach.headless import Execution, execute
+from course_lib.teach.running.headless import Execution, execute
 
 HIDDEN = {
     "button": """
@@ -220,7 +220,7 @@ def test_ctrl_c_ends_the_kernel_and_its_children_and_keeps_what_was_done(tmp_pat
     program = f"""
         import os
         from pathlib import Path
-        from course_lib.teach.headless import execute
+        from course_lib.teach.running.headless import execute
         here = Path({str(tmp_path)!r})
         execute(here / "lesson.ipynb", here / "executed.ipynb", parameters={{}}, folder=here,
                 environment=os.environ, cell_limit_s=300)

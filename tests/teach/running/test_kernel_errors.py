@@ -1,4 +1,9 @@
-from course_lib.teach.kernel_errors import error_line, errors_in_text, errors_in_widgets, traceback_text
+from course_lib.teach.running.kernel_errors import (
+    error_line,
+    errors_in_text,
+    errors_in_widgets,
+    traceback_text,
+)
 
 PRINTED = """some warning
 Exception in thread Thread-3 (dies):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from course_lib.errors import CourseError
-from course_lib.teach.run import LessonRun, parse_value, run_lesson, run_lessons
-from course_lib.teach.run_report import RunReport
+from course_lib.teach.running.report import RunReport
+from course_lib.teach.running.run import LessonRun, parse_value, run_lesson, run_lessons
 
 PARAMETERS = """
 import os

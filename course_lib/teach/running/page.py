@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from course_lib.teach.static_widgets import static_html
+from course_lib.teach.running.static_widgets import static_html
 
 _WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 

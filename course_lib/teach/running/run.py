@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from course_lib.errors import CourseError
 from course_lib.files import checkout_root
 from course_lib.teach.build import Edition
-from course_lib.teach.kernel_errors import HiddenError
 from course_lib.teach.lessons import Lesson, cell_source, find_lesson, lessons
-from course_lib.teach.memory_use import MemoryKind
+from course_lib.teach.running.kernel_errors import HiddenError
+from course_lib.teach.running.memory_use import MemoryKind
 from course_lib.teach.workspace import FOLDER_VARIABLE, KERNEL_DEFAULTS
 
 if TYPE_CHECKING:  # papermill takes a second to import, and `course run --help` does not need it
     from course_lib.teach.exercises.result import Result
-    from course_lib.teach.headless import CellRun, Failure
+    from course_lib.teach.running.headless import CellRun, Failure
     from course_lib.teach.verdicts import Judgement
 
 QUICK_CELL_LIMIT_S = 60
@@ -117,8 +117,8 @@ def run_lesson(
         CourseError: no such lesson, a parameter the lesson does not have, or a value of another type.
     """
     from course_lib.teach.exercises.result import results_in
-    from course_lib.teach.headless import execute
-    from course_lib.teach.page import write_page
+    from course_lib.teach.running.headless import execute
+    from course_lib.teach.running.page import write_page
     from course_lib.teach.verdicts import judgements_in
 
     lesson = find_lesson(lesson, folder) if isinstance(lesson, str) else lesson

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from course_lib.teach.run import LessonRun, problems_of
+from course_lib.teach.running.run import LessonRun, problems_of
 from course_lib.units import format_bytes, format_seconds
 
 _HEAD = ("lesson", "time", "peak memory", "slowest cell", "exercises", "verdicts", "result")

@@ -13,9 +13,9 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from course_lib import __version__
-from course_lib.teach.doctor_check import Check, Status, installer
-from course_lib.teach.doctor_facts import DISTRIBUTION, Facts, Package
-from course_lib.teach.doctor_torch import check_device, check_torch, check_torchvision
+from course_lib.teach.doctor.check import Check, Status, installer
+from course_lib.teach.doctor.facts import DISTRIBUTION, Facts, Package
+from course_lib.teach.doctor.torch_build import check_device, check_torch, check_torchvision
 from course_lib.teach.hosted_install import HOSTED_PLACES, LOCAL_ONLY
 from course_lib.units import format_bytes
 

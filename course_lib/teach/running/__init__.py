@@ -1,0 +1,1 @@
+"""Run lessons without anybody watching, and report what happened. Behind `course run`."""
