@@ -44,8 +44,11 @@ SCROLL = """async cell => {
     return place() === before && before > 0 && before < innerHeight
 }"""
 
-_pages = pytest.StashKey[list]()
-"""The pages that are open, for the picture of a test that fails."""
+ERRORS = '[data-mime-type="application/vnd.jupyter.error"], [data-mime-type="application/vnd.jupyter.stderr"]'
+
+# What is looked at when a test fails: the browser, and the file of what the lab printed.
+_browser = pytest.StashKey[object]()
+_printed = pytest.StashKey[Path]()
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +62,7 @@ def playwright_api():
 
 
 @pytest.fixture(scope="module")
-def browser(playwright_api):
+def browser(playwright_api, request):
     """A Chromium with a profile of its own. When it is closed, none of its processes may be left."""
     program = next(filter(None, map(shutil.which, BROWSERS)), None)
     if program is None:
@@ -72,6 +75,7 @@ def browser(playwright_api):
             chromium_sandbox=False,  # root cannot have it, nor can many containers
             timeout=1000 * LIMIT_S,
         )
+        request.config.stash[_browser] = chromium
         yield chromium
         started = set(psutil.Process().children(recursive=True)) - before
         chromium.close()
@@ -106,10 +110,10 @@ class CourseLab:
 
 
 @pytest.fixture(scope="module")
-def course_lab(browser, tmp_path_factory) -> Iterator[CourseLab]:
+def course_lab(browser, tmp_path_factory, request) -> Iterator[CourseLab]:
     """``course lab`` as a learner starts it, in a new folder. When it is stopped, no process may be left."""
     place = tmp_path_factory.mktemp("browser")
-    printed = place / "printed.txt"
+    request.config.stash[_printed] = printed = place / "printed.txt"
     command = [sys.executable, "-m", "course_lib", "lab", "--no-browser"]
     with printed.open("w", encoding="utf-8") as file:
         server = subprocess.Popen(
@@ -245,12 +249,11 @@ class LessonPage:
         below.locator(".jp-InputPrompt").click()  # chooses the cell without writing in it
         self.page.keyboard.press("Escape")
         self.page.keyboard.press("b")
-        new = self.page.locator(".jp-Notebook .jp-CodeCell.jp-mod-selected")
-        self.expect(new).to_have_count(1)
-        self.expect(new.locator(".cm-line")).to_have_text("")
+        new = below.locator("xpath=following-sibling::*[1]")
+        self.expect(new).to_have_class(re.compile("jp-mod-selected"))
         self.page.keyboard.press("Enter")
         self.page.keyboard.type(code)
-        new = self.code_cells.filter(has_text=code)
+        self.expect(new.locator(".cm-content")).to_have_text(code)
         self.run(new)
         return new.locator(".jp-OutputArea-output")
 
@@ -276,52 +279,46 @@ class LessonPage:
         self.wait_until_idle()
 
 
-@pytest.fixture(scope="module")
-def open_pages(request):
-    """The list of open pages; a failure is pictured from it."""
-    pages = request.config.stash.setdefault(_pages, [])
-    yield pages
-    pages.clear()
-
-
 @pytest.fixture
-def new_page(browser, open_pages):
+def new_page(browser):
     """Makes a page of a browser that has no cookies yet."""
     contexts = []
 
     def make():
-        contexts.append(browser.new_context(viewport=WINDOW))
-        contexts[-1].set_default_timeout(1000 * LIMIT_S)
-        open_pages.append(contexts[-1].new_page())
-        return open_pages[-1]
+        contexts.append(new_context(browser))
+        return contexts[-1].new_page()
 
     yield make
     for context in contexts:
-        open_pages[:] = [page for page in open_pages if page.context is not context]
         context.close()
 
 
 @pytest.fixture(scope="module")
-def opened(browser, course_lab, open_pages, playwright_api):
+def opened(browser, course_lab, playwright_api):
     """Lesson 00 as it looks when the learner has opened the address that ``course lab`` prints."""
-    context = browser.new_context(viewport=WINDOW)
-    context.set_default_timeout(1000 * LIMIT_S)
-    page = context.new_page()
-    open_pages.append(page)
-    lesson = LessonPage(page, playwright_api.expect)
-    page.goto(course_lab.address)
+    context = new_context(browser)
+    lesson = LessonPage(context.new_page(), playwright_api.expect)
+    lesson.page.goto(course_lab.address)
     lesson.wait_until_ready()
     yield lesson
     context.close()
 
 
+def new_context(browser):
+    context = browser.new_context(viewport=WINDOW)
+    context.set_default_timeout(1000 * LIMIT_S)
+    return context
+
+
 @pytest.fixture(scope="module")
 def run_lesson(opened):
-    """Lesson 00 after Run > Run All Cells."""
+    """Lesson 00 after Run > Run All Cells, which stops at an error."""
     opened.menu("Run", "Run All Cells")
-    last = opened.code_cells.last.locator(".jp-InputPrompt")
-    opened.expect(last).to_have_text(re.compile(r"\[\d+\]:"), timeout=3000 * LIMIT_S)
+    end = opened.code_cells.last.locator(".jp-InputPrompt", has_text=re.compile(r"\[\d+\]"))
+    stop = opened.page.locator(ERRORS)
+    opened.expect(end.or_(stop).first).to_be_attached(timeout=3000 * LIMIT_S)
     opened.wait_until_idle()
+    assert stop.all_text_contents() == []
     return opened
 
 
@@ -336,20 +333,26 @@ def lesson(run_lesson):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if report.failed:
-        for number, page in enumerate(item.config.stash.get(_pages, [])):
-            report.sections.append((f"page {number}", _keep(page, f"{item.name}-{report.when}-{number}")))
+    stash = item.config.stash
+    if report.failed and _browser in stash:
+        for number, page in enumerate(page for context in stash[_browser].contexts for page in context.pages):
+            name = re.sub(r"\W+", "_", f"{item.name} {report.when} {number}")
+            report.sections.append((f"page {number}", keep(page, name)))
+        if _printed in stash:
+            report.sections.append(("the lab printed", stash[_printed].read_text(encoding="utf-8")))
     return report
 
 
-def _keep(page, name: str) -> str:
-    """Save a picture of a page and its text; return where they are."""
+def keep(page, name: str) -> str:
+    """Save a picture of a page and its text, line by line; return where they are."""
     folder = (checkout_root() or Path.cwd()) / "build" / "browser"
     folder.mkdir(parents=True, exist_ok=True)
     picture, text = folder / f"{name}.png", folder / f"{name}.txt"
     try:
         page.screenshot(path=picture)
-        text.write_text(f"{page.url}\n\n{page.inner_text('body')}\n", encoding="utf-8")
+        parts = page.locator(".jp-InputPrompt, .cm-line, .jp-RenderedMarkdown, .jp-OutputArea-output")
+        lines = [page.url, page.inner_text("body"), "", "All cells:", *parts.all_text_contents()]
+        text.write_text("\n".join(lines), encoding="utf-8")
     except Exception as error:  # the browser may be what failed
         return f"no picture of the page: {error}"
     return f"picture: {picture}\ntext: {text}"
