@@ -154,6 +154,12 @@ def test_a_card_that_is_not_accounted_for_is_not_called_full_of_tensors() -> Non
     assert diagnose(allocator_messages(Paste.of(text))[0]).id == "oom.figures_missing"
 
 
+def test_a_card_of_no_size_is_no_card() -> None:
+    message = old("1.00 GiB", "0 bytes", "1.00 GiB", "0 bytes", "1.00 GiB")
+    assert message.mib("total_capacity") is None
+    assert diagnose(message).id == "oom.figures_missing"
+
+
 def test_settings_of_the_allocator_are_advised_only_for_fragmentation() -> None:
     for identifier, message in CASES:
         advised = any(

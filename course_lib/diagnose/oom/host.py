@@ -64,11 +64,12 @@ class HostMessage:
 def read(paste: Paste) -> list[Reading]:
     """One Reading for each different message about host memory in the text."""
     readings: dict[HostMessage, Reading] = {}
+    workers = _WORKERS.search(paste.text) is not None
     for form, pattern in _PATTERNS.items():
         for match in pattern.finditer(paste.text):
             if form == "errno" and any(m.form == "allocator" for m in readings):
                 continue  # the allocator's own message ends with the system's words
-            message = _message(paste, form, match)
+            message = _message(paste, form, match, workers=workers)
             readings.setdefault(
                 message,
                 Reading(
@@ -83,9 +84,9 @@ def read(paste: Paste) -> list[Reading]:
     return list(readings.values())
 
 
-def _message(paste: Paste, form: str, match: re.Match[str]) -> HostMessage:
+def _message(paste: Paste, form: str, match: re.Match[str], *, workers: bool) -> HostMessage:
     groups = match.groupdict()
-    line = paste.lines[paste.line_of(match.start()) - 1]
+    line = paste.line_before(match.start()) + paste.text[match.start() : match.end() + 400].split("\n")[0]
     following = paste.text[match.end() : match.end() + 400]
     exceptions = _EXCEPTION.findall(paste.line_before(match.start()))
     tried = None
@@ -107,7 +108,7 @@ def _message(paste: Paste, form: str, match: re.Match[str]) -> HostMessage:
         pid=_whole(groups.get("pid")),
         anon_rss_mib=round(int(rss.group(1)) / 1024, 2) if rss else None,
         windows=form == "windows" or "not enough" in match.group().lower() or "\\" in line,
-        workers=_WORKERS.search(paste.text) is not None,
+        workers=workers,
     )
 
 

@@ -86,9 +86,14 @@ class AllocatorMessage:
     last_line: int = field(default=1, compare=False)
 
     def mib(self, name: str) -> float | None:
-        """The size of that name in MiB; None where it is missing or is the mark for "not reported"."""
+        """The size of that name in MiB; None where it is missing or cannot be meant.
+
+        That is the mark for "not reported", and a card of no size.
+        """
         size = getattr(self, name)
-        return size.mib if isinstance(size, PrintedSize) and size.mib < _NOT_REPORTED_MIB else None
+        if not isinstance(size, PrintedSize) or size.mib >= _NOT_REPORTED_MIB:
+            return None
+        return None if name == "total_capacity" and size.mib == 0 else size.mib
 
     def figures(self) -> dict[str, Any]:
         """All that stands in the text, as JSON data."""
