@@ -180,12 +180,12 @@ def main() -> int:
     slowest, slow_text = 0.0, ""
     for _ in range(options.count):
         text = mutated(rng, texts)
-        start = time.perf_counter()
+        start = time.process_time()  # of this process: a busy computer does not count
         try:
             known += check(text).known
         except Exception as error:  # a crash of any kind is what is looked for
             failures.append({"error": f"{type(error).__name__}: {error}", "text": text[:2000]})
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         if seconds > slowest:
             slowest, slow_text = seconds, text
     result = {

@@ -20,7 +20,7 @@ _OOMS = re.compile(r"\b(?:CUDA|XPU|HIP)?\s*OOMs:\s*(\d{1,10})", re.IGNORECASE)
 _RETRIES = re.compile(r"\b\w*Malloc retries:\s*(\d{1,10})", re.IGNORECASE)
 _ROW = re.compile(r"\|\s*([A-Za-z][A-Za-z -]{2,40}?)\s*\|(.*)")
 _RULE = re.compile(r"\|[=]{20,}")
-_SIZE_CELL = re.compile(r"^\s*(\d{1,15}(?:\.\d{1,4})?)\s*([KMGTPE]?i?B)\s*$")
+_SIZE_CELL = re.compile(r"^\s*(\d{1,15}(?:\.\d{1,4})?)\s*([KMGTPE]i?B|B)\s*$")
 _COUNT_CELL = re.compile(r"^\s*(\d{1,15}(?:\.\d{1,4})?)\s*([KMG]?)\s*$")
 _COLUMNS = ("cur", "peak", "tot_alloc", "freed")
 _LABELS = {

@@ -61,6 +61,12 @@ def test_a_cut_table_says_so_and_invents_nothing() -> None:
     assert diagnose(one("PyTorch CUDA memory summary, device ID 1\n|====")).id == "memory.figures_missing"
 
 
+def test_a_damaged_unit_is_no_size() -> None:
+    summary = one(sample("summary_112.txt").replace("9871 MB", "9871 iB"))
+    assert "allocated_cur" not in summary.mib
+    assert summary.mib["allocated_peak"] == 10240
+
+
 def test_rows_without_their_head() -> None:
     text = sample("summary_112.txt")
     summary = one(text[text.index("| Allocated memory") :])
