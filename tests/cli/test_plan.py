@@ -1,0 +1,102 @@
+"""``course plan`` answers in a table or as JSON, and bad input with one sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from course_lib.cli.main import main
+
+KEYS = {
+    "card", "batch_size", "allocated_mib", "reserved_mib", "total_mib", "safe_mib", "capacity_mib", "fits",
+    "largest_batch",
+}  # fmt: skip
+
+
+def course(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(["plan", *arguments])
+    return int(left.value.code or 0)
+
+
+def test_the_table_names_cards_and_says_whether_the_model_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert course("cnn", "--batch", "8") == 0
+    shown = capsys.readouterr().out
+    assert "RTX 3090" in shown
+    assert "fits" in shown
+    assert "docs/accuracy.md" in shown
+
+
+def test_json_is_a_list_of_objects_with_the_promised_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert course("cnn", "--batch", "8", "--on", "RTX 3090", "--on", "T4", "--largest-batch", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["card"] for row in rows] == ["RTX 3090", "T4"]
+    for row in rows:
+        assert set(row) >= KEYS
+        assert row["batch_size"] == 8
+        assert row["allocated_mib"] <= row["reserved_mib"] <= row["total_mib"] <= row["safe_mib"]
+        assert row["fits"] is True
+        assert row["largest_batch"] > 8
+    assert rows[0]["largest_batch"] > rows[1]["largest_batch"]
+
+
+def test_settings_reach_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = {}
+    for name, extra in {
+        "plain": [],
+        "half": ["--precision", "bf16"],
+        "adam": ["--optimizer", "adamw"],
+        "checkpointed": ["--checkpoint"],
+        "short": ["--sequence", "32"],
+        "accumulated": ["--accumulate", "4"],
+    }.items():
+        base = [] if name == "short" else ["--sequence", "256"]
+        assert course("gpt", "--batch", "8", "--on", "T4", "--json", *base, *extra) == 0
+        totals[name] = json.loads(capsys.readouterr().out)[0]["allocated_mib"]
+    assert totals["adam"] > totals["plain"]
+    assert totals["checkpointed"] < totals["plain"]
+    assert totals["short"] < totals["plain"]
+    assert totals["half"] != totals["plain"]
+
+
+def test_the_learners_own_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_model_for_plan.py").write_text(
+        "from torch import nn\n\n"
+        "def make():\n"
+        "    pool = nn.AdaptiveAvgPool2d(1)\n"
+        "    return nn.Sequential(nn.Conv2d(3, 8, 3), pool, nn.Flatten(), nn.Linear(8, 5))\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    assert (
+        course("own_model_for_plan:make", "--batch", "4", "--image-size", "32", "--on", "T4", "--json") == 0
+    )
+    assert json.loads(capsys.readouterr().out)[0]["model"] == "own_model_for_plan:make"
+    assert course("own_model_for_plan:mak", "--on", "T4") == 2
+    assert "did you mean make" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["resnt50"], "did you mean resnet50"),
+        (["resnet50", "--on", "RTX 3091"], "RTX 3090"),
+        (["resnet50", "--on", "A100"], "A100 40GB or A100 80GB"),
+        (["cnn", "--optimizer", "adan"], "did you mean adam"),
+        (["cnn", "--precision", "fp8"], "fp32, tf32, fp16, bf16"),
+        (["cnn", "--batch", "0"], "0 is not in the range"),
+        (["no_such_module:make"], "cannot be imported"),
+        (["maskrcnn_resnet50_fpn"], "cannot be planned"),
+        (["missing.json"], "not a transformers config.json"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert course(*arguments) == 2
+    said = capsys.readouterr()
+    assert words in said.err
+    assert len(said.err.strip().splitlines()) == 1
+    assert "Traceback" not in said.err + said.out
