@@ -20,7 +20,7 @@
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines
 batch_size = 64
 epochs = 6 if quick else 12
 seed = 0
@@ -57,7 +57,8 @@ from course_lib.models.zoo import DigitsCNN
 from course_lib.train.data import Digits
 
 train_set, test_set = Digits("train"), Digits("test")
-show_images([train_set[i] for i in range(16)], title=f"16 of the {len(train_set):,} digits for training")
+title = f"16 of the {len(train_set):,} digits for training"
+show_images([train_set[i] for i in range(16)], title=title)
 
 # %% [markdown]
 # One image is a *sample*. A *batch* is the handful of samples that the model sees at once, here 64. A `DataLoader`
@@ -77,7 +78,8 @@ model = DigitsCNN().to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 with plot_learning(epochs=epochs) as picture:
     history = train(
-        model, train_loader, optimizer, epochs=epochs, test_loader=test_loader, callback=picture.update
+        model, train_loader, optimizer,
+        epochs=epochs, test_loader=test_loader, callback=picture.update,
     )
 history
 
@@ -205,8 +207,8 @@ judge(
     "start.idle",
     "holds when" if busy < 0.30 else "fails",
     number=round(100 * busy, 1),
-    unit="% of the step at work, measured here",
-    note=f"each image is decoded from a file; with digits in memory it is {busy_in_memory:.0%}",
+    unit="% of the step at work; measured here",
+    note=f"the images are files; with digits in memory it works for {100 * busy_in_memory:.0f} %",
 )
 
 # %% [markdown]
@@ -225,8 +227,10 @@ from tqdm.auto import tqdm
 
 from course_lib.train.forecast import forecast
 
-with tqdm(desc="timing VGG-16", unit="stage") as bar:
-    vgg = forecast(device=device, budget_s=2 if quick else 8, progress=lambda done, of: bar.update())
+with tqdm(desc="timing VGG-16", unit="stage", total=5) as bar:
+    vgg = forecast(
+        device=device, budget_s=2 if quick else 8, progress=lambda done, of: bar.update()
+    )
 vgg
 
 # %% [markdown]
@@ -268,10 +272,13 @@ except RuntimeError as error:
 # fit. That it is a beginner's *most frequent* error, one machine cannot tell:
 
 # %%
-judge("start.memory", "cannot be tested here", note="it would take the questions of many beginners, counted")
+judge(
+    "start.memory", "cannot be tested here",
+    note="it would take the questions of many beginners, counted",
+)
 judge(
     "start.causes", "cannot be tested here",
-    note="one cause of three showed here, the pipeline; the last lesson counts them on whole trainings",
+    note="one cause of three showed here, the pipeline; the last lesson counts them",
 )
 
 # %% [markdown]
@@ -290,7 +297,7 @@ plot_split({"no worker": alone, "1 worker": helped})
 # %% [markdown]
 # Now you. The slider goes as far as your machine has cores. Choose, press **Measure**, and compare the bars. Each
 # bar is a real measurement of a few seconds. Try 0 workers against 1 or 2. Then a small batch against a large one:
-# which part shrinks, and which does not?
+# which part shrinks, and which does not? (If the sliders are gone another day, run this cell again.)
 
 # %%
 lab.lab()
@@ -303,13 +310,15 @@ lab.lab()
 
 # %% tags=["exercise"]
 # Exercise 0.1 · 5 minutes · ●○○
-# A step took these seconds: split["data"], split["transfer"], split["forward"], split["backward"],
-# split["optimizer"], split["rest"]. What is it limited by: "data", "transfer", "compute" or "rest"?
-# The model computes in the forward pass, in the backward pass and in the optimizer.
+# A step took these seconds: split["data"], split["transfer"], split["forward"],
+# split["backward"], split["optimizer"], split["rest"]. The model computes in the forward
+# pass, in the backward pass and in the optimizer. What is the step limited by:
+# "data", "transfer", "compute" or "rest"?
 def bottleneck(split: dict[str, float]) -> str:
     # solution
     compute = split["forward"] + split["backward"] + split["optimizer"]
-    parts = {"data": split["data"], "transfer": split["transfer"], "compute": compute, "rest": split["rest"]}
+    parts = {name: split[name] for name in ("data", "transfer", "rest")}
+    parts["compute"] = compute
     return max(parts, key=parts.get)
     # end
 
@@ -327,8 +336,8 @@ check("start.throughput", samples_per_second)
 
 # %% tags=["exercise"]
 # Exercise 0.3 · 5 minutes · ●●○
-# How many seconds does one epoch take? Every sample is used once. The last batch may be smaller than the
-# others; it takes as long as a full one.
+# How many seconds does one epoch take? Every sample is used once. The last batch may be
+# smaller than the others; it takes as long as a full one.
 def epoch_seconds(samples: int, batch_size: int, step_seconds: float) -> float:
     # solution
     steps = -(-samples // batch_size)  # division that rounds up
@@ -339,8 +348,8 @@ check("start.epoch_time", epoch_seconds)
 
 # %% tags=["exercise"]
 # Exercise 0.4 · 5 minutes · ●●○
-# A step waits data_wait_s for its batch, then computes for compute_s. Suppose the loader were perfect, and
-# the wait gone: by what factor would training be faster?
+# A step waits data_wait_s for its batch, then computes for compute_s. Suppose the loader were
+# perfect, and the wait gone: by what factor would training be faster?
 def best_speedup(data_wait_s: float, compute_s: float) -> float:
     # solution
     return (data_wait_s + compute_s) / compute_s

@@ -226,6 +226,7 @@ class MeasuringLab(Lab):
             )
             return
         self._cancel.clear()
+        self._say("")
         self.buttons["measure"].disabled = True
         self.buttons["cancel"].disabled = False
         self._bar.value = 0
