@@ -56,7 +56,9 @@ class Panel:
         if self.text:
             parts.append(f"<div>{_rich(self.text)}</div>")
         if self.code:
-            parts.append(f'<pre style="margin:.5em 0;white-space:pre;overflow-x:auto">{html.escape(self.code)}</pre>')
+            parts.append(
+                f'<pre style="margin:.5em 0;white-space:pre;overflow-x:auto">{html.escape(self.code)}</pre>'
+            )
         parts += [f'<div style="font-size:90%;opacity:.8">{_rich(note)}</div>' for note in self.notes]
         return (
             f'<div role="status" style="border-left:5px solid {tone.colour};padding:.3em .9em;margin:.4em 0">'
