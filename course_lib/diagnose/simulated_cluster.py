@@ -63,12 +63,17 @@ class Ranges:
 
 @dataclass(frozen=True)
 class SimulatedCluster:
-    """A trace and the truth about it: the fault and the card, or None and None for a healthy job."""
+    """A trace and the truth about it: the fault and the card, or None and None for a healthy job.
+
+    ``communication_share``: of its time, 0 to 1, the middle rank spends in the all-reduce, waiting included.
+    nvidia-smi does not show it; a profiler of the job would.
+    """
 
     series: ClusterSeries
     fault: Fault | None
     gpu: int | None
     size: float = 0.0
+    communication_share: float = 0.0
     notes: tuple[str, ...] = field(default=())
 
 
@@ -89,7 +94,7 @@ class _Trace:
         self.random, self.fault, self.ranges, self.blips = random, fault, ranges, blips
         self.steps = int(self.draw(ranges.samples))
         self.gpu = 0 if fault == "contexts_on_first_card" else int(random.integers(CARDS))
-        self.size = 0.0
+        self.size = self.communication_share = 0.0
         self.cap = float(random.choice(ranges.power_cap_w))
         self.total = float(random.choice(ranges.total_mib))
         self.active = self.when_active()
@@ -140,7 +145,7 @@ class _Trace:
             processes=processes,
         )
         gpu = self.gpu if self.fault else None
-        return SimulatedCluster(series, self.fault, gpu, self.size)
+        return SimulatedCluster(series, self.fault, gpu, self.size, self.communication_share)
 
     def add_compute_fault(self, work: Array, wait: Array, clock: Array, throttled: Array, hot: Array) -> None:
         ranges, when = self.ranges, self.active
@@ -168,6 +173,7 @@ class _Trace:
         step = arrival.max(axis=1, keepdims=True) + self.draw(ranges.communication)
         computing, idle = compute / step, wait / step
         spinning = 1 - computing - idle
+        self.communication_share = float(np.median(spinning.mean(axis=0)))
         nature = 1 + random.normal(0, self.draw(ranges.power_spread), CARDS)
         level = self.draw(ranges.compute_power) * nature * clock ** (1.6 * bound)
         share = computing * level + spinning * self.draw(ranges.spin_power) * nature
