@@ -1,0 +1,169 @@
+"""Lab of lesson 07: how often do the guide's three thresholds cry wolf, and how often do they sleep?
+
+`count_alarms` applies the thresholds to a hundred simulated jobs on eight cards, of which it is known which
+are sick, and counts. The lab puts a slider over each threshold. `guessing_game` gives the lesson's cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+
+from course_lib.diagnose.health import Thresholds, by_the_guide, examine
+from course_lib.diagnose.simulated_cluster import FAULTS, Fault, SimulatedCluster, simulate
+from course_lib.errors import CourseError
+from course_lib.teach.labs.frame import Lab, whole_numbers
+from course_lib.teach.plots_health import plot_alarms
+
+HEALTHY = "healthy"
+HEALTHY_JOBS, JOBS_A_FAULT = 40, 12
+_FIRST_SEED = 70_000  # away from the seeds on which health.py was tuned and is reported
+_RULES = {
+    "health.low_utilisation": "utilisation",
+    "health.memory_imbalance": "memory",
+    "health.communication": "communication",
+}
+
+# Seeds whose traces hold every column.
+_GAME: tuple[tuple[int, Fault], ...] = (
+    (303, "throttling"),
+    (343, "starved_rank"),
+    (353, "contexts_on_first_card"),
+    (326, "memory_imbalance"),
+    (305, "straggler"),
+    (400, "straggler"),
+)
+
+
+@dataclass(frozen=True)
+class AlarmCount:
+    """What a rule said of simulated jobs whose state is known.
+
+    By kind of job ("healthy", or its fault): ``of`` how many there are, ``alarmed`` how many the thresholds
+    call sick, ``compared`` how many ``examine`` gives the right fault (of healthy ones: any fault).
+    ``by_rule`` splits ``alarmed`` by threshold; a job can break several.
+    """
+
+    thresholds: Thresholds
+    of: Mapping[str, int]
+    alarmed: Mapping[str, int]
+    by_rule: Mapping[str, Mapping[str, int]]
+    compared: Mapping[str, int]
+
+    @property
+    def false_alarms(self) -> int:
+        """Healthy jobs that the thresholds call sick."""
+        return self.alarmed[HEALTHY]
+
+    @property
+    def misses(self) -> int:
+        """Sick jobs that pass all thresholds."""
+        return sum(self.of[kind] - self.alarmed[kind] for kind in self.of if kind != HEALTHY)
+
+    @property
+    def sick(self) -> int:
+        """How many jobs are sick."""
+        return sum(count for kind, count in self.of.items() if kind != HEALTHY)
+
+    def passing(self, rule: str) -> tuple[int, int]:
+        """Of the jobs that pass this one threshold: how many there are, and how many of them are sick.
+
+        Raises CourseError for another name than "utilisation", "memory" or "communication".
+        """
+        if rule not in self.by_rule:
+            raise CourseError(f"The thresholds are for {', '.join(self.by_rule)}, not {rule!r}.")
+        passed = {kind: self.of[kind] - self.by_rule[rule][kind] for kind in self.of}
+        return sum(passed.values()), sum(count for kind, count in passed.items() if kind != HEALTHY)
+
+    def __str__(self) -> str:
+        limits = self.thresholds
+        head = ["job", "jobs", *(f"by {rule}" for rule in self.by_rule), "by any", "by comparing"]
+        rows = [
+            [kind.replace("_", " "), str(self.of[kind])]
+            + [str(rule[kind]) for rule in self.by_rule.values()]
+            + [str(self.alarmed[kind]), str(self.compared[kind])]
+            for kind in self.of
+        ]
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        lines = [
+            f"{row[0]:{widths[0]}}  "
+            + "  ".join(f"{cell:>{w}}" for cell, w in zip(row[1:], widths[1:], strict=True))
+            for row in [head, *rows]
+        ]
+        told = (
+            f"Called sick: utilisation under {limits.util_percent:.0f} %, memory differs by more than "
+            f"{limits.imbalance * 100:.0f} %,\ncommunication over {limits.communication * 100:.0f} %. "
+            "Simulated jobs."
+        )
+        ends = (
+            f"{self.false_alarms} false alarms in {self.of[HEALTHY]} healthy jobs, "
+            f"{self.misses} misses in {self.sick} sick ones"
+        )
+        return "\n".join([told, *lines, ends])
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+def count_alarms(
+    util_percent: int = 60, imbalance_percent: int = 15, communication_percent: int = 20
+) -> AlarmCount:
+    """Judge a hundred simulated jobs by three thresholds, and count where these are wrong.
+
+    Args:
+        util_percent: a job is called sick below this mean utilisation; 0 switches the rule off.
+        imbalance_percent: or when memory differs by more between cards.
+        communication_percent: or when the all-reduce takes more of the step, the waiting included.
+
+    Raises:
+        CourseError: a percentage outside 0 to 100.
+    """
+    limits = Thresholds(util_percent, imbalance_percent / 100, communication_percent / 100)
+    kinds = (HEALTHY, *FAULTS)
+    by_rule = {rule: dict.fromkeys(kinds, 0) for rule in _RULES.values()}
+    of, alarmed, compared = (dict.fromkeys(kinds, 0) for _ in range(3))
+    for case, found in _jobs():
+        kind = case.fault or HEALTHY
+        broken = {_RULES[f.id] for f in by_the_guide(case.series, limits, case.communication_share)}
+        of[kind] += 1
+        alarmed[kind] += bool(broken)
+        compared[kind] += case.fault in found if case.fault else bool(found)
+        for rule in broken:
+            by_rule[rule][kind] += 1
+    return AlarmCount(limits, of, alarmed, by_rule, compared)
+
+
+def guessing_game(number: int) -> SimulatedCluster:
+    """One of the lesson's simulated jobs, 1 to 6, of which the last is for the exercise.
+
+    Raises CourseError for another number.
+    """
+    if not 1 <= number <= len(_GAME):
+        raise CourseError(f"The game has the cases 1 to {len(_GAME)}, not {number}.")
+    seed, fault = _GAME[number - 1]
+    return simulate(seed, fault)
+
+
+def lab() -> Lab:
+    """A slider for each of the guide's thresholds, over a hundred simulated jobs."""
+    return Lab(
+        count_alarms,
+        {
+            "util_percent": whole_numbers("utilisation, %", 0, 100, 60),
+            "imbalance_percent": whole_numbers("memory differs, %", 0, 100, 15),
+            "communication_percent": whole_numbers("communication, %", 0, 100, 20),
+        },
+        show=lambda answers: plot_alarms(answers[-1].result),
+    )
+
+
+@lru_cache(maxsize=1)
+def _jobs() -> tuple[tuple[SimulatedCluster, frozenset[str]], ...]:
+    """The simulated jobs, each with the kinds of fault that comparing its cards finds."""
+    kinds: list[Fault | None] = [None] * HEALTHY_JOBS
+    for fault in FAULTS:
+        kinds += [fault] * JOBS_A_FAULT
+    jobs = [simulate(_FIRST_SEED + number, fault) for number, fault in enumerate(kinds)]
+    return tuple((job, frozenset(found.kind for found in examine(job.series))) for job in jobs)
