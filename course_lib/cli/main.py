@@ -48,9 +48,7 @@ COMMANDS = {
     ),
     "explain": Command("Take home", "course_lib.cli.explain:explain", "Say what an error or dump means."),
     "watch": Command("Take home", "course_lib.cli.watch:watch", "Show cards, cores and memory, live."),
-    "plan": Command(
-        "Take home", "course_lib.cli.plan:plan", "Say whether a model fits a card, without a GPU."
-    ),
+    "plan": Command("Take home", "course_lib.cli.plan:plan", "Say which cards a model fits, without one."),
     "build": Command("Author", "course_lib.cli.author:build", "Make the notebooks from their sources."),
     "links": Command("Author", "course_lib.cli.links:links", "Make it open on Binder, Colab and Kaggle."),
     "run": Command("Author", "course_lib.cli.run:run", "Run lessons from top to bottom, with a report."),
