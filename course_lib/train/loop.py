@@ -165,13 +165,19 @@ def measure_split(
     """
     if steps < 1:
         raise CourseError(f"At least one step must be measured, not {steps}.")
+    _examine(model, loader)
     trained = copy.deepcopy(model).to(device_of(model) if device is None else device).train()
     timer = StepTimer(device_of(trained), warmup=warmup)
     step = TrainingStep(trained, make_optimizer(trained.parameters()), loss_fn, timer=timer)
     deadline = None if budget_s is None else time.perf_counter() + budget_s
     many = warmup + steps
     for done, batch in enumerate(timer.batches(_repeated(loader, many, warmup, deadline)), start=1):
-        step(batch)
+        try:
+            step(batch)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if isinstance(error, (CourseError, torch.OutOfMemoryError)):
+                raise
+            raise CourseError(_misfit(batch, error)) from error
         if progress is not None:
             progress(done, many)
     return timer.split()
@@ -189,7 +195,35 @@ def _repeated(loader: Iterable[Any], many: int, warmup: int, deadline: float | N
             if given == many or (late and given > warmup):
                 return
         if given == before:
-            raise CourseError("The loader gave no batch: check the data set's length and drop_last.")
+            raise CourseError(
+                f"The loader gave {given} batches and cannot be started again: give a DataLoader, or measure "
+                "fewer steps."
+                if given
+                else "The loader gave no batch: check the data set's length and drop_last."
+            )
+
+
+def _examine(model: object, loader: object) -> None:
+    """Raises CourseError for what cannot be measured, before anything is tried."""
+    if not isinstance(model, nn.Module):
+        raise CourseError(
+            f"The model must be a torch.nn.Module, such as DigitsCNN(); {model!r} is none."
+            + (" Build it first: add parentheses." if isinstance(model, type) else "")
+        )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise CourseError("The model has no parameter that can be trained, so there is no step to measure.")
+    if not isinstance(loader, Iterable):
+        raise CourseError(f"The loader must give batches, as a DataLoader does; {loader!r} gives none.")
+
+
+def _misfit(batch: Any, error: Exception) -> str:
+    """The sentence for a first step that model, loss and batch cannot do together."""
+    inputs, targets = (tuple(getattr(part, "shape", ())) for part in as_pair(batch))
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (
+        f"Model, loss and batch do not fit together ({type(error).__name__}: {first}). The loader's batches "
+        f"have inputs of shape {inputs} and targets of shape {targets}; the first number is the batch size."
+    )
 
 
 class _LossMeter:

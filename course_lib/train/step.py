@@ -3,7 +3,7 @@
 The five lines that every PyTorch beginner knows, in one object that a loop, a timer and a benchmark share.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -79,10 +79,17 @@ class TrainingStep:
 
 def as_pair(batch: Any) -> tuple[Any, Any]:
     """The batch as (inputs, targets). Raises CourseError when it is not two things."""
+    if isinstance(batch, Mapping):
+        raise CourseError(
+            "A batch must be a pair (inputs, targets); the loader gave a dict with "
+            f"{', '.join(map(repr, batch))}: choose two, as in "
+            '((batch["pixels"], batch["label"]) for batch in loader).'
+        )
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise CourseError(
-            f"A batch must be a pair (inputs, targets); the loader gave a {type(batch).__name__}"
-            f"{f' of {len(batch)}' if isinstance(batch, (tuple, list)) else ''}."
+            "A batch must be a pair (inputs, targets); the loader gave one thing of type "
+            f"{type(batch).__name__}"
+            f"{f', of length {len(batch)}' if isinstance(batch, (tuple, list)) else ''}."
         )
     return batch[0], batch[1]
 

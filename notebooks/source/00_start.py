@@ -8,14 +8,14 @@
 #
 # - split one training step into its parts and say which part is slow, on your own machine;
 # - turn a step time into samples per second, and into the hours of a whole run;
-# - say how much a faster card could help you at most, before you pay for it.
+# - say how much you can gain at most by mending one part, before you pay for it.
 #
 # **Time**: 25 minutes. **Needs**: any computer; no GPU, no network. You know Python, and you have trained a
 # model once.
 #
 # **How to use this page.** Click a grey cell and press **Shift+Enter**: it runs, and the next one is chosen.
-# Go from top to bottom. If something looks strange, choose **Kernel → Restart Kernel** in the menu and start
-# again from the top: nothing is lost. This page is your own copy, so change whatever you like.
+# Go from top to bottom. The *kernel* is the Python that runs behind this page: if something looks strange, choose
+# **Kernel → Restart Kernel** in the menu and start again from the top. Nothing is lost. This page is your own copy, so change whatever you like.
 
 # %% tags=["parameters"]
 import os
@@ -65,7 +65,8 @@ show_images([train_set[i] for i in range(16)], title=title)
 # makes the batches. One *step* takes one batch, sees how wrong the model is, and corrects it a little. One *epoch*
 # is one pass over all training images.
 #
-# Run it, and watch two numbers. The *loss* says how wrong the model is; the *accuracy* is the share of test digits
+# `AdamW` is the *optimizer*: the rule by which each step changes the model; `lr` says how much. Run it, and watch
+# two numbers. The *loss* says how wrong the model is; the *accuracy* is the share of test digits
 # that it reads right.
 
 # %%
@@ -98,25 +99,37 @@ from course_lib.train.images import ImageFiles, write_image_files
 
 folder = write_image_files("images", count=128 if quick else 256)
 file_set = ImageFiles(folder, image_size=8)
-file_loader = DataLoader(file_set, batch_size=batch_size, shuffle=True, drop_last=True)
+file_loader = DataLoader(file_set, batch_size=batch_size, shuffle=True)
 show_files(folder, count=8, title="Eight of the files: digits, as a camera would see them")
+
+# %%
+def fresh_copy():
+    torch.manual_seed(seed)  # the same order of batches each time
+    its_model = deepcopy(model)
+    return its_model, torch.optim.AdamW(its_model.parameters(), lr=1e-3)
+
+def forever(loader):
+    while True:
+        yield from loader
 
 # %%
 from course_lib.train.step import TrainingStep
 
 def images_per_second(loader, steps):
-    step, batches = TrainingStep(model, optimizer), iter(loader)
+    step, batches, seen = TrainingStep(*fresh_copy()), forever(loader), 0
     step(next(batches))  # the first step warms up and is not counted
     start = time.perf_counter()
-    for _ in range(steps):
-        loss = step(next(batches))
+    for images, labels in islice(batches, steps):
+        loss = step((images, labels))
+        seen += len(images)
     loss.item()  # asks for the number, and so waits until the device is done
-    return steps * batch_size / (time.perf_counter() - start)
+    return seen / (time.perf_counter() - start)
 
-in_memory = images_per_second(train_loader, steps=20)
-from_files = images_per_second(file_loader, steps=1 if quick else 3)
-print(f"from memory: {in_memory:6.0f} images a second")
-print(f"from files:  {from_files:6.0f} images a second, {in_memory / from_files:.0f} times slower")
+rate_in_memory = images_per_second(train_loader, steps=20)
+rate_from_files = images_per_second(file_loader, steps=1 if quick else 3)
+print(f"from memory: {rate_in_memory:6.0f} images a second")
+print(f"from files:  {rate_from_files:6.0f} images a second")
+print(f"files are {rate_in_memory / rate_from_files:.0f} times slower")
 
 # %% [markdown]
 # Nothing about the model changed. Where did the time go?
@@ -138,7 +151,7 @@ def now():
 
 # %%
 def split_by_hand(loader, model, optimizer, steps):
-    times, batches = [], iter(loader)
+    times, batches = [], forever(loader)
     for _ in range(steps):
         t0 = now()
         images, labels = (part.to(device) for part in next(batches))
@@ -154,18 +167,13 @@ def split_by_hand(loader, model, optimizer, steps):
     return torch.tensor(times).mean(dim=0).tolist(), loss.item()
 
 # %%
-def fresh_copy():
-    torch.manual_seed(seed)  # the same order of batches, the same dropout
-    its_model = deepcopy(model)
-    return its_model, torch.optim.AdamW(its_model.parameters(), lr=1e-3)
-
 steps = 2 if quick else 4
 parts, loss_by_hand = split_by_hand(file_loader, *fresh_copy(), steps)
 for name, seconds in zip(("data", "forward", "backward", "optimizer"), parts):
     print(f"{name:9} {1000 * seconds:7.1f} ms  {seconds / sum(parts):4.0%}")
 
 # %% [markdown]
-# There it is. The model computes for a few milliseconds. Nearly all the rest of the step, it waits for pictures.
+# There it is. The first line is how long the model waits for pictures; in the other three it works.
 #
 # ## The same, with a timer that fits into any loop
 #
@@ -179,10 +187,11 @@ from course_lib.train.timing import StepTimer
 copied_model, copied_optimizer = fresh_copy()
 timer = StepTimer(device, warmup=0)
 step = TrainingStep(copied_model, copied_optimizer, timer=timer)
-for batch in timer.batches(islice(file_loader, steps)):
+for batch in timer.batches(islice(forever(file_loader), steps)):
     loss = step(batch)
 
-torch.testing.assert_close(loss.item(), loss_by_hand)
+was_trained = "the model was trained since: run the cell above again, then this one"
+torch.testing.assert_close(loss.item(), loss_by_hand, msg=was_trained)
 from_files = timer.split()
 from_files
 
@@ -218,9 +227,10 @@ judge(
 # *ImageNet*. How long would *your* machine take? Running it for days is not needed. The network is a chain of
 # *stages*, and each can be timed alone, for one picture, in a few hundred milliseconds.
 #
-# The last three stages would need more memory than a small machine has. For them we count: a *FLOP* is one
-# multiplication or one addition. If the stages that we timed did so many FLOPs a second, the last ones will be
-# about as fast. So each row of the table says *measured* or *scaled*.
+# The stages in the last row of the table would need more memory than a small machine has. For them we count: a
+# *FLOP* is one multiplication or one addition; GFLOP means a thousand million. Forward and backward together cost
+# about three times the FLOPs of the forward pass. If the stages that we timed did so many FLOPs a second, the last
+# ones will be about as fast. So each row says *measured* or *scaled*.
 
 # %%
 from tqdm.auto import tqdm
@@ -268,8 +278,8 @@ except RuntimeError as error:
 
 # %% [markdown]
 # On an NVIDIA card the message begins with `CUDA out of memory`. It always says how much was asked for. The
-# usual reason is a batch that is too large. Lesson 06 reads such messages line by line, and makes the training
-# fit. That it is a beginner's *most frequent* error, one machine cannot tell:
+# usual reason is a batch that is too large. Save such a message as a file, and `!course explain message.txt` reads
+# it for you; lesson 06 makes the training fit. That it is a beginner's *most frequent* error, one machine cannot tell:
 
 # %%
 judge(
@@ -285,14 +295,16 @@ judge(
 # ## Lab: feed the model
 #
 # A loader can have helpers: *workers*, processes of their own that prepare the next batches while the model
-# computes. Here is one against none, without sliders, over the image files:
+# computes. One worker hides the loading behind the computing, which saves at most the computing's share of the step.
+# Two share the loading too, if two cores are free for them. Here they are without sliders, over the image files:
 
 # %%
 from course_lib.teach.labs import start as lab
 
-alone = lab.measure_loader(batch_size, num_workers=0, folder=folder, budget_s=1 if quick else 3)
-helped = lab.measure_loader(batch_size, num_workers=1, folder=folder, budget_s=1 if quick else 3)
-plot_split({"no worker": alone, "1 worker": helped})
+most, budget_s = min(2, usable_cores()), 1 if quick else 3
+alone = lab.measure_loader(batch_size, num_workers=0, folder=folder, budget_s=budget_s)
+helped = lab.measure_loader(batch_size, num_workers=most, folder=folder, budget_s=budget_s)
+plot_split({"no worker": alone, f"with {most} worker(s)": helped})
 
 # %% [markdown]
 # Now you. The slider goes as far as your machine has cores. Choose, press **Measure**, and compare the bars. Each
@@ -361,7 +373,8 @@ check("start.speedup_limit", best_speedup)
 # ## Bring your own
 #
 # Put your own loader and model in place of ours. The loader must yield pairs (inputs, targets). The model is
-# copied first, so yours is not changed. Another loss than cross-entropy goes in as `loss_fn=`.
+# copied first, so yours is not changed. The loss is cross-entropy, the usual one for naming what is in an image;
+# another one goes in as `loss_fn=`.
 
 # %%
 my_loader = file_loader
@@ -382,8 +395,8 @@ where_next(my_split)
 # ## What to remember
 #
 # 1. **Split the step before you change anything.** Data, transfer, forward, backward, optimizer: one is largest.
-# 2. **A faster card shortens only the part that computes.** The best possible speed-up is the whole step divided
-#    by what cannot be made faster.
+# 2. **A faster card shortens only the part that computes; a better loader only the wait.** The best possible
+#    speed-up is the whole step divided by the part that stays.
 # 3. **A long training can be forecast from a short one**: seconds a step, times the steps of an epoch, times the
 #    epochs.
 #

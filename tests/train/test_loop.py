@@ -264,3 +264,27 @@ def test_the_bar_is_quiet_when_asked(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
     train(model, loader, SGD(model.parameters(), lr=0.1), epochs=1)
     assert "training" in capfd.readouterr().err
+
+
+BATCH = (torch.zeros(4, 1, 8, 8), torch.zeros(4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("model", "loader", "sentence"),
+    [
+        (None, [BATCH], "must be a torch.nn.Module"),
+        (torch.nn.Linear, [BATCH], "add parentheses"),
+        (torch.nn.Flatten(), [BATCH], "no parameter that can be trained"),
+        (torch.nn.Linear(10, 10), [BATCH], r"inputs of shape \(4, 1, 8, 8\)"),
+        (DigitsCNN(num_classes=2), [(BATCH[0], BATCH[1] + 7)], "do not fit together"),
+        (torch.nn.LSTM(8, 8), [(torch.zeros(4, 3, 8), BATCH[1])], "do not fit together"),
+        (DigitsCNN(), None, "must give batches"),
+        (DigitsCNN(), [{"pixels": BATCH[0], "label": BATCH[1]}], "a dict with 'pixels', 'label'"),
+        (DigitsCNN(), [7], "one thing of type int"),
+        (DigitsCNN(), iter([BATCH, BATCH]), "gave 2 batches and cannot be started again"),
+        (DigitsCNN(), [], "gave no batch"),
+    ],
+)
+def test_what_cannot_be_measured_is_told_in_one_sentence(model: Any, loader: Any, sentence: str) -> None:
+    with pytest.raises(CourseError, match=sentence):
+        measure_split(loader, model, steps=4, warmup=0)

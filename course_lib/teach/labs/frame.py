@@ -212,7 +212,7 @@ class MeasuringLab(Lab):
     def _start(self) -> None:
         self._bar.layout.display = "none"
         self.buttons["measure"].on_click(lambda button: self.measure())
-        self.buttons["cancel"].on_click(lambda button: self._cancel.set())
+        self.buttons["cancel"].on_click(lambda button: self._ask_to_end())
         self._say("Choose a setting and press Measure.")
 
     def _forget(self) -> None:
@@ -234,6 +234,11 @@ class MeasuringLab(Lab):
         self._doing.value = "starting"  # a first call may import torch before it can tell anything
         self._thread = threading.Thread(target=self._work, args=(self.values,), name="lab", daemon=True)
         self._thread.start()
+
+    def _ask_to_end(self) -> None:
+        """Cancel at the next word of progress, and say at once that the button was heard."""
+        self._cancel.set()
+        self._doing.value = "cancelling after this step"
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the measurement has ended; say whether it has. For code that presses the button."""
