@@ -233,6 +233,8 @@ def _settings(lesson: Lesson, given: Mapping[str, Any], quick: bool) -> dict[str
             near = difflib.get_close_matches(name, known, n=1)
             advice = f"Did you mean {near[0]}?" if near else f"It has {', '.join(known) or 'none'}."
             raise CourseError(f"{lesson.name} has no parameter {name!r}. {advice}")
+        if name == "quick" and not isinstance(value, bool):  # its default is taken from the environment
+            raise CourseError(f"The parameter quick is true or false, not {value!r}.")
         if known[name] is not None and not _fits(value, known[name]):
             kind = type(known[name]).__name__
             raise CourseError(

@@ -167,6 +167,7 @@ def test_a_failed_lesson_leaves_its_page_and_does_not_keep_the_next_from_running
         (["start"], {"batch_size": True}, "batch_size of 00_start is of type int"),
         (["start"], {"rate": "low"}, "rate of 00_start is of type float .by default 0.001"),
         (["start"], {"device": 3}, "device of 00_start is of type str"),
+        (["start"], {"quick": "maybe"}, "quick is true or false, not .maybe."),
     ],
 )
 def test_what_the_lesson_does_not_have_is_told_before_anything_runs(
