@@ -15,9 +15,9 @@ from dataclasses import dataclass
 MOST_TRIALS = 16
 MIN_GAIN = 0.025  # a further trial must promise this share more samples
 FIRST_STEP = 0.6  # the second trial may fill this share of what is left, by the most cautious reading
-MARGIN = 0.015  # of the memory that training may use, kept free by the line's prediction
+MARGIN = 0.01  # of the memory that training may use, kept free by the line's prediction
 FAR = 2.0  # beyond so many times the largest trial that ran, a line is less sure
-FAR_MARGIN = 0.025
+FAR_MARGIN = 0.02
 GROWTH = 32  # the second trial is at most so many times the first
 NEAR_A_FAILURE = 0.04
 TRUST = 8  # a line is followed at most so many times the distance between its two trials

@@ -91,8 +91,10 @@ def find_batch_size(
         _free()
         before = meter.begin()
         in_use = agreement.least(before) or 0
-        bounds = Bounds(agreement.least(_limit(meter, before, budget)), in_use, start, largest, multiple_of)
-        stand = _Stand(_step_of(try_step, make_batch), steps, meter, agreement, bounds.limit)
+        limit = agreement.least(_limit(meter, before, budget))
+        reachable = None if limit is None else round(limit * (1 - meter.gaps))
+        bounds = Bounds(reachable, in_use, start, largest, multiple_of)
+        stand = _Stand(_step_of(try_step, make_batch), steps, meter, agreement, limit)
         trials: list[Trial] = []
         while (batch_size := next_batch_size(trials, bounds)) is not None:
             trials.append(stand.attempt(batch_size, line_through(trials)))
@@ -107,13 +109,13 @@ def find_batch_size(
             else f"batch of {smallest.batch_size} (multiple_of) fits"
         )
         raise CourseError(
-            f"Not even one {what} into {format_bytes(bounds.limit or 0)} ({smallest.failure}): {REMEDIES}."
+            f"Not even one {what} into {format_bytes(limit or 0)} ({smallest.failure}): {REMEDIES}."
         )
     line = line_through(trials)
     return BatchSizeSearch(
         best.batch_size,
         tuple(trials),
-        bounds.limit,
+        limit,
         in_use,
         None if line is None else round(line.fixed),
         None if line is None else round(line.per_sample),

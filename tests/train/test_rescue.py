@@ -32,6 +32,7 @@ class Card:
     """A device whose steps take `needs(batch_size)` bytes out of `capacity`, and the meter that reads it."""
 
     name = "card"
+    gaps = 0.0
 
     def __init__(
         self, needs: Callable[[int], float], capacity: float, error: Exception | None = None
