@@ -86,8 +86,10 @@ def _timm(name: str, image_size: int | None, settings: dict[str, Any]) -> Worklo
         if image_size:
             # Transformers need to know the size, and say so by taking it.
             with contextlib.suppress(TypeError):
-                return timm.create_model(name, num_classes=classes, img_size=image_size)
-        return timm.create_model(name, num_classes=classes)
+                sized: nn.Module = timm.create_model(name, num_classes=classes, img_size=image_size)
+                return sized
+        built: nn.Module = timm.create_model(name, num_classes=classes)
+        return built
 
     if image_size:
         height = width = image_size

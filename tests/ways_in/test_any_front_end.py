@@ -97,6 +97,7 @@ def test_a_lesson_imports_nothing_of_one_front_end(path):
         "PIL",
         "IPython",
         "ipywidgets",
+        "psutil",
     }
     assert imported <= own | set(sys.stdlib_module_names)
 
