@@ -151,23 +151,25 @@ def _torchvision(name: str, image_size: int | None, settings: dict[str, Any]) ->
     return Workload(name, model, batch, default_loss, **settings)
 
 
+def _read_config(path: Path) -> tuple[str, dict[str, Any]]:
+    """The model type of a transformers ``config.json``, and its other values."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return values["model_type"], {name: value for name, value in values.items() if name != "model_type"}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CourseError(f"{path} is not a transformers config.json with a model_type ({error}).") from None
+
+
 def _transformers(kind: str, sequence: int | None, settings: dict[str, Any]) -> Workload:
+    config_file = _read_config(Path(kind)) if kind.endswith(".json") else None
     try:
         import transformers
     except ImportError:
         raise CourseError(
             f"{kind} needs the package transformers, which is not installed: pip install transformers."
         ) from None
-    if kind.endswith(".json"):
-        path = Path(kind)
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            model_type = values["model_type"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CourseError(
-                f"{kind} is not a transformers config.json with a model_type ({error})."
-            ) from None
-        values = {name: value for name, value in values.items() if name != "model_type"}
+    if config_file is not None:
+        model_type, values = config_file
     else:
         model_type, values = kind, {}
     known = list(transformers.CONFIG_MAPPING.keys())
