@@ -181,23 +181,20 @@ def _family(precision: str) -> str:
 
 
 def margin(trace: StepTrace, stack: Stack) -> float:
-    """By what share the safe figure lies above the typical one: more for models whose convolutions borrow
-    much.
-
-    Strata: ``attention`` (no convolution beside the stem), ``pointwise`` (depthwise and 1x1 only),
-    ``dense`` (k x k) and ``grouped``; the last two are where cuDNN's choice of a kernel decides over
-    gigabytes.
-    """
+    """By what share the safe figure lies above the typical one, by the kind of model (:func:`stratum`)."""
     return stack.margins[_family(trace.precision)][stratum(trace)]
 
 
 def stratum(trace: StepTrace) -> str:
-    """The kind of model that a trace shows, by the convolutions in it."""
+    """The kind of model that a trace shows, by the convolutions in it.
+
+    ``attention``: none beside the stem. ``pointwise``: 1 x 1 and depthwise only. ``convolution``: dense or
+    grouped k x k ones, where cuDNN's choice of a kernel can decide over gigabytes.
+    """
     kinds = {kind_of(op).removesuffix("_nhwc") for op in trace.ops if op.name == "convolution.default"}
-    for name in ("grouped", "dense"):
-        if name in kinds:
-            return name
-    return "pointwise" if "depthwise" in kinds or "pointwise" in kinds else "attention"
+    if kinds & {"grouped", "dense"}:
+        return "convolution"
+    return "pointwise" if kinds & {"depthwise", "pointwise"} else "attention"
 
 
 def plan_memory(

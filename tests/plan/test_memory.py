@@ -182,7 +182,7 @@ def test_a_workspace_raises_the_peak_and_trials_empty_the_cache(resnet: StepTrac
 
 
 def test_strata_and_stacks(resnet: StepTrace) -> None:
-    assert stratum(resnet) == "dense"
+    assert stratum(resnet) == "convolution"
     assert stratum(trace(named_workload("gpt", sequence=16, micro_batch=1))) == "attention"
     for name in ("current", "a100-timm", "rtx3090-timm"):
         stack = find_stack(name)
