@@ -1,12 +1,21 @@
-"""Forces a start method on all child processes: COURSE_START_METHOD=forkserver, spawn or fork."""
+"""Two settings of a test run, from its environment.
+
+COURSE_START_METHOD=forkserver, spawn or fork forces that start method on all child processes. With CI set,
+hypothesis draws the same examples each time, so that a red run is the change's own; without it, new ones.
+"""
 
 import multiprocessing
 import os
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True)
 
 
 def pytest_configure() -> None:
+    if os.environ.get("CI"):
+        settings.load_profile("ci")
     method = os.environ.get("COURSE_START_METHOD")
     if not method:
         return
