@@ -86,7 +86,7 @@ def measure_loader(
         steps=steps,
         warmup=round_of,
         budget_s=3 * budget_s + _WORKERS_START_S * num_workers,  # should the estimate be far too low
-        progress=lambda done, of: tell(0.1 + 0.9 * done / of, f"step {done} of {of}"),
+        progress=lambda done, of: tell(0.1 + 0.9 * (done / of), f"step {done} of {of}"),
     )
 
 
