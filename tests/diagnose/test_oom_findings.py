@@ -183,6 +183,33 @@ def test_slack_below_a_twentieth_of_the_card_is_no_fragmentation() -> None:
     assert diagnose(small).id == "oom.capacity"
 
 
+@pytest.mark.parametrize(
+    ("reserved", "identifier"),
+    [("5.98 GiB", "oom.capacity_with_some_fragmentation"), ("5.60 GiB", "oom.capacity")],
+)
+def test_a_context_and_a_desktop_on_a_small_card_are_not_called_somebody_else(
+    reserved: str, identifier: str
+) -> None:
+    """Some 2 GiB that nobody is named for: the context and the screen come before a stranger."""
+    finding = diagnose(old("256.00 MiB", "7.79 GiB", "5.40 GiB", "45.00 MiB", reserved))
+    assert finding.id == identifier
+    assert finding.why.index("context and libraries of this process") < finding.why.index("another process")
+    assert "rank" not in str(finding)
+
+
+@pytest.mark.parametrize("card", ["7.79 GiB", "15.77 GiB", "31.75 GiB"])
+def test_what_is_only_left_over_is_at_most_likely(card: str) -> None:
+    """Without a clause about a process, who holds the rest is a guess, however large the rest is."""
+    gib = float(card.split(maxsplit=1)[0])
+    for rest in (0.5, 1.8, 3.5, 0.6 * gib, 0.9 * gib):
+        held = gib - rest - 0.05
+        if held > 0:
+            finding = diagnose(old("1.00 GiB", card, f"{held:.2f} GiB", "50.00 MiB", f"{held:.2f} GiB"))
+            blames = finding.id in ("oom.other_process", "oom.capacity_plus_outside_use")
+            assert blames == (rest > 2.5)
+            assert finding.certainty == ("likely" if blames else "certain")
+
+
 def test_the_old_word_cached_is_slack_and_not_the_total() -> None:
     text = (
         "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 11.00 GiB total capacity; 5.60 GiB already "
@@ -232,6 +259,7 @@ def test_any_figures_get_a_diagnosis_that_agrees_with_them(
         assert slack >= 1024
     if finding.id in ("oom.other_process", "oom.capacity_plus_outside_use"):
         assert (sums.outside_mib or 0) >= 1024
+        assert finding.certainty == "likely"
     if (message.mib("free") or 0) > 1.02 * (
         message.mib("total_capacity") or 0
     ) and finding.id != "shape_overflow":

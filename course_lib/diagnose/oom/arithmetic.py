@@ -23,7 +23,8 @@ class Arithmetic:
 
     ``reserved_unallocated_mib`` is slack inside the allocator; ``unaccounted_mib`` is total - free -
     reserved, that is context, libraries and everyone else; ``outside_mib`` is the part of it that is likely
-    not this process's own context. ``contradiction`` names figures that cannot all be true
+    not this process's own context; with ``outside_by_difference`` no figure names it, it is only what is
+    left over. ``contradiction`` names figures that cannot all be true
     ("free_exceeds_total", "allocated_exceeds_total"): then no difference with them means anything.
     """
 
@@ -39,6 +40,7 @@ class Arithmetic:
     other_processes_count: int | None = None
     other_processes_total_mib: float | None = None
     outside_mib: float | None = None
+    outside_by_difference: bool = False
     equal_processes: int = 0
     contradiction: str | None = None
     figures_inconsistent: bool = False
@@ -75,14 +77,14 @@ def arithmetic(message: AllocatorMessage) -> Arithmetic:
     if total is not None and free is not None:
         unaccounted = None if reserved is None else total - free - reserved
         other = None if in_use is None else total - free - in_use
-    outside = None
+    outside, by_difference = None, False
     if contradiction is None:
         if other is not None:
             outside = other
         elif others:
             outside = sum(others)
         elif unaccounted is not None:
-            outside = unaccounted - USUAL_CONTEXT_MIB
+            outside, by_difference = unaccounted - USUAL_CONTEXT_MIB, True
     return Arithmetic(
         reserved_total_mib=reserved,
         reserved_unallocated_mib=unused,
@@ -96,6 +98,7 @@ def arithmetic(message: AllocatorMessage) -> Arithmetic:
         other_processes_count=len(others) or None,
         other_processes_total_mib=sum(others) if others else None,
         outside_mib=None if outside is None else max(outside, 0.0),
+        outside_by_difference=by_difference,
         equal_processes=_equal_processes(others),
         contradiction=contradiction,
         figures_inconsistent=contradiction is not None or _unexplained(message, tried, total, free),

@@ -4,13 +4,14 @@ Each function answers with a Finding, or None where its case does not apply.
 """
 
 from course_lib.diagnose.finding import Finding
-from course_lib.diagnose.oom.arithmetic import Arithmetic
+from course_lib.diagnose.oom.arithmetic import USUAL_CONTEXT_MIB, Arithmetic
 from course_lib.diagnose.oom.message import AllocatorMessage
 from course_lib.diagnose.oom.words import (
     ALLOCATOR_SETTINGS,
     EMPTY_CACHE,
     LAST_STRAW,
     LOWER_PEAK,
+    NOT_IN_THE_FIGURES,
     device,
     evidence,
     process_lister,
@@ -20,6 +21,8 @@ from course_lib.diagnose.size import show_mib
 _MOSTLY_OUTSIDE = 0.5  # more than half of the card is somebody else's
 _OUTSIDE_MATTERS = 0.08  # of the card; less could not have made the difference
 _LEAST_OUTSIDE_MIB = 1024.0
+# Where nobody is named, so much may be the context, other libraries of this process and a desktop together.
+_MAY_BE_NOBODY_MIB = 2560.0 - USUAL_CONTEXT_MIB
 _SLACK_MATTERS = 0.05
 
 
@@ -33,7 +36,8 @@ def ranks_on_one_card(message: AllocatorMessage, sums: Arithmetic) -> Finding | 
         id="ddp.every_rank_has_a_context_on_gpu0",
         summary=f"{sums.equal_processes} other ranks each hold a context on {device(message)}",
         why=f"{sums.equal_processes} other processes hold almost the same {each} here, {show_mib(others)} "
-        "in all. Equal small shares are the mark of this job's own ranks: each opened a context and "
+        "in all. Equal small shares are the mark of this job's own ranks (its processes, one for each "
+        "card): each opened a context and "
         "communication buffers on this card, because its device was not set before the first CUDA or NCCL "
         "call.",
         remedies=(
@@ -144,6 +148,7 @@ def other_process(message: AllocatorMessage, sums: Arithmetic) -> Finding | None
             ALLOCATOR_SETTINGS,
         ),
         evidence=evidence(message),
+        certainty="likely" if sums.outside_by_difference else "certain",
     )
 
 
@@ -157,8 +162,14 @@ def outside_and_full(message: AllocatorMessage, sums: Arithmetic) -> Finding | N
         id="oom.capacity_plus_outside_use",
         summary=f"{device(message)} is full, and {show_mib(outside or 0.0)} of it is not this allocator's",
         why=f"PyTorch holds {show_mib(sums.reserved_total_mib)} of {message.total_capacity}; {message.free} "
-        f"is free; about {show_mib(outside or 0.0)} is outside this allocator: another process, or another "
-        f"framework in this one. The request of {message.tried_to_allocate} is only the last straw.",
+        f"is free; about {show_mib(outside or 0.0)} is outside this allocator: "
+        + (
+            "more than a context and a desktop usually take, so most likely another process, or another "
+            "framework in this one."
+            if sums.outside_by_difference
+            else "another process, or another framework in this one."
+        )
+        + f" The request of {message.tried_to_allocate} is only the last straw.",
         remedies=(
             f"Run {'rocm-smi --showpids' if message.backend == 'hip' else process_lister(message)} and free "
             f"the other {show_mib(outside or 0.0)} (or move to an empty card); and lower this process's own "
@@ -171,6 +182,7 @@ def outside_and_full(message: AllocatorMessage, sums: Arithmetic) -> Finding | N
             "Adding what PyTorch has cached to the others' memory: it is this process's own.",
         ),
         evidence=evidence(message),
+        certainty="likely" if sums.outside_by_difference else "certain",
     )
 
 
@@ -188,4 +200,13 @@ def is_outside_use(message: AllocatorMessage, sums: Arithmetic) -> bool:
     total = message.mib("total_capacity")
     if total is None or sums.outside_mib is None:
         return False
-    return sums.outside_mib >= max(_LEAST_OUTSIDE_MIB, _OUTSIDE_MATTERS * total)
+    least = max(_LEAST_OUTSIDE_MIB, _OUTSIDE_MATTERS * total)
+    return sums.outside_mib >= (max(least, _MAY_BE_NOBODY_MIB) if sums.outside_by_difference else least)
+
+
+def rest_of_the_card(sums: Arithmetic) -> str:
+    """A sentence on what no figure accounts for, where that is too little to blame somebody; else nothing."""
+    rest = sums.unaccounted_mib
+    if not sums.outside_by_difference or rest is None or rest < _LEAST_OUTSIDE_MIB:
+        return ""
+    return f" Another {show_mib(rest)} of the card is not in PyTorch's figures. {NOT_IN_THE_FIGURES}"

@@ -6,7 +6,7 @@ Each function answers with a Finding, or None where its case does not apply.
 from course_lib.diagnose.finding import Finding
 from course_lib.diagnose.oom.arithmetic import Arithmetic
 from course_lib.diagnose.oom.message import AllocatorMessage
-from course_lib.diagnose.oom.others import is_outside_use
+from course_lib.diagnose.oom.others import is_outside_use, rest_of_the_card
 from course_lib.diagnose.oom.words import (
     ALLOCATOR_SETTINGS,
     EMPTY_CACHE,
@@ -82,26 +82,28 @@ def fragmentation(message: AllocatorMessage, sums: Arithmetic) -> Finding | None
     if is_outside_use(message, sums):
         return Finding(
             id="oom.fragmentation_and_outside_use",
-            summary="Two things at once: gaps in the reserved memory, and somebody else on the card",
+            summary="Two things at once: gaps in the reserved memory, and much of the card outside PyTorch",
             why=f"{gaps}: fragmentation. And about {show_mib(sums.unaccounted_mib or 0.0)} of the card is "
-            "outside this allocator: another process, or this job's other ranks with a context on the card.",
+            "outside this allocator, more than a context and a desktop usually take: another process, or the "
+            "ranks of this job (its processes, one for each card) that have opened a context on this card "
+            "too.",
             remedies=(
-                f"Look with {process_lister(message)} at who is on {device(message)}: if all ranks are "
-                "listed there, call torch.cuda.set_device(local_rank) before anything else.",
+                f"Look with {process_lister(message)} at who is on {device(message)}: if all ranks of the "
+                "job are listed there, call torch.cuda.set_device(local_rank) before anything else.",
                 "Then bucket or limit the longest batches, so that sizes vary less.",
                 f"Set {settings}.",
             ),
             not_helpful=("Only a smaller batch.", EMPTY_CACHE),
             evidence=evidence(message),
+            certainty="likely" if sums.outside_by_difference else "certain",
         )
     if slack < _LARGE_SLACK_MIB:
-        outside = sums.unaccounted_mib
-        beside = f" Another {show_mib(outside)} is outside PyTorch." if outside and outside >= 256 else ""
         return Finding(
             id="oom.capacity_with_some_fragmentation",
             summary="The card is full; gaps in the reserved memory make it a little worse",
             why=f"{gaps}, so gaps contribute. But the working set is at the limit of the card's "
-            f"{message.total_capacity}: with {message.allocated} in use, closing them gains little.{beside}",
+            f"{message.total_capacity}: with {message.allocated} in use, closing them gains little."
+            + rest_of_the_card(sums),
             remedies=(
                 "Lower the footprint: half precision, a low-memory mode (attention slicing, offloading), a "
                 "smaller batch or input; or use a larger card.",
@@ -113,7 +115,8 @@ def fragmentation(message: AllocatorMessage, sums: Arithmetic) -> Finding | None
     return Finding(
         id="oom.fragmentation",
         summary="Enough memory is reserved, but in pieces: fragmentation",
-        why=f"{gaps}. The requests vary in size, and the gaps they leave do not join.",
+        why=f"{gaps}. The requests vary in size, and the gaps they leave do not join."
+        + rest_of_the_card(sums),
         remedies=(
             f"Set {settings} before the program starts, or ask for less at once (fewer tokens or samples a "
             "batch).",
@@ -153,6 +156,8 @@ def capacity(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
     if (sums.non_pytorch_in_this_process_mib or 0.0) >= 256:
         beside = show_mib(sums.non_pytorch_in_this_process_mib or 0.0)
         why += f" Beside PyTorch's tensors, {beside} of this process is context and libraries."
+    rest = rest_of_the_card(sums)
+    why += rest
     if sums.other_processes_mib and sums.other_processes_mib >= 256:
         why += f" Others hold {show_mib(sums.other_processes_mib)}."
     if sums.free_alone_covers_request:
@@ -173,6 +178,7 @@ def capacity(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
         why=why,
         remedies=(
             f"Lower the peak: {LOWER_PEAK}, an optimizer with smaller state.{step}{loading}",
+            *([f"See with {process_lister(message)} who else is on the card."] if rest else []),
             "Foresee it: predict the plan's memory for this card before the next run.",
         ),
         not_helpful=(LAST_STRAW, EMPTY_CACHE, ALLOCATOR_SETTINGS),

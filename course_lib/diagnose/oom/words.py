@@ -13,6 +13,10 @@ LOWER_PEAK = (
     "smaller batch (keep the global batch with gradient accumulation) or shorter inputs, mixed precision, "
     "gradient checkpointing"
 )
+NOT_IN_THE_FIGURES = (
+    "The message does not say whose it is: the driver's context and libraries of this process (300 MiB to "
+    "1 GiB), the desktop if this card drives a screen, another library in this process, or another process."
+)
 _NAMES = {
     "tried_to_allocate": "asked for",
     "total_capacity": "card",
