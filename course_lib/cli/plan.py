@@ -116,7 +116,7 @@ def _own_card() -> "Accelerator | None":
         return None
     properties = torch.cuda.get_device_properties(0)
     try:
-        return find_accelerator(properties.name)
+        return find_accelerator(properties.name, properties.total_memory)
     except CourseError:  # a card that the table does not hold tells its memory itself
         total = properties.total_memory
         capability = f"{properties.major}.{properties.minor}"
