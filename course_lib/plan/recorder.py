@@ -30,6 +30,8 @@ _NO_KERNEL = frozenset(
     {"aten.detach.default", "aten.alias.default", "aten.lift_fresh.default", "prim.device.default"}
 )
 
+_CONVOLUTIONS = ("aten.convolution.default", "aten.convolution_backward.default")
+
 # Kernels that first copy an input whose elements do not stand in order; the copy is made inside, where no
 # mode sees it.
 _COPIES_STRIDED = frozenset(
@@ -169,6 +171,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         except Exception:
             self.failed_in = self.module  # the modules are left before anyone hears of this
             raise
+        if name in _CONVOLUTIONS:
+            out = _laid_out_as_cudnn_does(name, args, out)
         view = self._views.get(func)
         if view is None:
             view = self._views[func] = bool(func.is_view) or name in _NO_KERNEL
@@ -210,6 +214,30 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
                     line = _caller()
                 self.watch(tensor, "temporary", line)
         return out
+
+
+def _laid_out_as_cudnn_does(name: str, args: tuple[Any, ...], out: Any) -> Any:
+    """The outputs of a convolution in channels-last order if its image or its weight is.
+
+    Source: ``cudnn_conv_suggest_memory_format`` in ``aten/src/ATen/native/ConvUtils.h``. The stand-in that runs
+    without a card always gives the plain order, and each later permutation would seem to need a copy.
+    """
+    image, weight = (args[1], args[2]) if name == "aten.convolution_backward.default" else args[:2]
+    if image.dim() != 4 or not (_is_channels_last(image) or _is_channels_last(weight)):
+        return out
+
+    def reorder(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.dim() == 4:
+            return torch.empty_like(value, memory_format=torch.channels_last)
+        return value
+
+    return type(out)(map(reorder, out)) if isinstance(out, tuple | list) else reorder(out)
+
+
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether the strides say channels last; those of a 1 x 1 kernel do too, though both orders are one."""
+    channels = tensor.shape[1]
+    return channels > 1 and tensor.stride(1) == 1 and tensor.stride(3) == channels
 
 
 def _collect(value: Any, found: list[torch.Tensor]) -> None:

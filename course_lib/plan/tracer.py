@@ -75,11 +75,12 @@ def build(workload: Workload) -> nn.Module:
     return model
 
 
-def trace(workload: Workload, *, device: str | None = None) -> StepTrace:
+def trace(workload: Workload, *, device: str | None = None, inference: bool = False) -> StepTrace:
     """Trace the forward and backward pass of one micro-batch of ``workload``.
 
-    ``device`` is the device that fake tensors claim; the default is right for the torch at hand. Raises
-    CourseError, naming the operation and the module, for a model that cannot be traced.
+    ``device`` is the device that fake tensors claim; the default is right for the torch at hand. With
+    ``inference`` the model is in evaluation mode and only its forward pass is traced, without a loss.
+    Raises CourseError, naming the operation and the module, for a model that cannot be traced.
     """
     device = device or fake_device()
     recorder = Recorder()
@@ -94,13 +95,13 @@ def trace(workload: Workload, *, device: str | None = None) -> StepTrace:
             memo = _fakes(model, device, workload.channels_last)
         model = _copy(model, memo)
         stack.enter_context(fake)
-        model.train()
-        if workload.checkpointing:
+        model.train(not inference)
+        if workload.checkpointing and not inference:
             checkpoint_blocks(model)
         for undo in recorder.follow(model):
             stack.callback(undo)
         try:
-            _run(workload, model, recorder, device)
+            _run(workload, model, recorder, device, inference)
         except CourseError:
             raise
         except Exception as error:
@@ -135,7 +136,9 @@ def _in_order(events: list[tuple[int, int, int]]) -> tuple[tuple[int, int, int],
     return tuple(ordered)
 
 
-def _run(workload: Workload, model: nn.Module, recorder: Recorder, device: str) -> None:
+def _run(
+    workload: Workload, model: nn.Module, recorder: Recorder, device: str, inference: bool = False
+) -> None:
     for name, parameter in model.named_parameters():
         recorder.module = name
         recorder.watch(parameter, "parameter")
@@ -149,7 +152,14 @@ def _run(workload: Workload, model: nn.Module, recorder: Recorder, device: str) 
         recorder.watch(tensor, "input")
     recorder.phase = "forward"
     with recorder, CudaRules(device), fused_attention(device):
-        with torch.device(device), autocast(device, PRECISIONS[workload.precision]):
+        with (
+            torch.device(device),
+            autocast(device, PRECISIONS[workload.precision]),
+            torch.set_grad_enabled(not inference),
+        ):
+            if inference:
+                model(*batch.args, **batch.kwargs)
+                return
             loss = workload.loss(model(*batch.args, **batch.kwargs), batch.target)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise CourseError(

@@ -1,0 +1,90 @@
+"""How long does one piece of work take on a card? The law, without any number fitted to it.
+
+Three clocks run at once: arithmetic (operations over the card's peak in that precision), memory (bytes over its
+bandwidth) and, for work of many small instructions, its cores (SMs times clock). The first two are combined as
+the root of the sum of squares, which is the larger of the two where they differ, and 1.4 times either where
+they are equal. A kernel reaches a share of each peak by its kind; a product whose sides are short fills its
+tiles badly, which :func:`fill` tells; a kernel also takes a few microseconds to begin.
+
+Source of the idea: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model",
+Communications of the ACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from course_lib.accelerators import Accelerator
+from course_lib.errors import CourseError
+from course_lib.plan.op_kinds import Dims, Work
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a device can do at most: bytes and operations a second.
+
+    ``peaks`` maps a precision (fp32, tf32, fp16, bf16) to dense floating-point operations a second; ``issue``
+    is SMs times clock, in 1/s; ``cache`` the bytes of its last-level cache. None where no source tells.
+    """
+
+    name: str
+    bandwidth: float
+    peaks: Mapping[str, float]
+    issue: float | None = None
+    cache: float | None = None
+
+    def peak(self, precision: str) -> float:
+        """Operations a second in ``precision``, or in the nearest one that the card has its own units for."""
+        for name in (precision, *_INSTEAD[precision]):
+            if self.peaks.get(name):
+                return self.peaks[name]
+        raise CourseError(f"The table gives no peak rate of {self.name}, so no time can be predicted for it.")
+
+
+# A card without units for a number format computes in the next one: at most as fast as this.
+_INSTEAD = {"bf16": ("fp32",), "fp16": ("fp32",), "tf32": ("fp32",), "fp32": ("tf32", "bf16", "fp16")}
+
+
+def rates_of(card: Accelerator) -> Rates:
+    """The rates of a card of the table. Raises CourseError if its bandwidth is not known."""
+    if not card.bandwidth_gb_s:
+        raise CourseError(
+            f"The table gives no memory bandwidth of {card.name}, so no time can be predicted for it; "
+            "`course calibrate` measures a device that is at hand."
+        )
+    peaks = {
+        name: value * 1e12
+        for name, value in (
+            ("fp32", card.fp32_tflops), ("tf32", card.tf32_tflops),
+            ("fp16", card.fp16_tflops), ("bf16", card.bf16_tflops),
+        )
+        if value
+    }  # fmt: skip
+    issue = card.sm_count * card.boost_clock_mhz * 1e6 if card.sm_count and card.boost_clock_mhz else None
+    return Rates(card.name, card.bandwidth_gb_s * 1e9, peaks, issue, card.l2_mib * 2**20 if card.l2_mib else None)
+
+
+def fill(dims: Dims, tile: Dims) -> float:
+    """By what factor a matrix product takes longer because its sides are short: 1 for very long ones.
+
+    ``dims``: rows, columns, inner length; ``tile``: the length of each at which the time doubles.
+    """
+    factor = 1.0
+    for side, length in zip(dims, tile, strict=True):
+        if side:
+            factor *= 1.0 + length / side
+    return factor
+
+
+def seconds(work: Work, compute_rate: float, memory_rate: float, tile: Dims, start: float) -> tuple[float, float]:
+    """Seconds of one piece of work on the arithmetic and on the memory clock; ``start`` is added to both by
+    the caller through :func:`together`.
+    """
+    compute = work.flops / compute_rate * fill(work.dims, tile) if work.flops and compute_rate else 0.0
+    return compute, work.nbytes / memory_rate
+
+
+def together(compute: float, memory: float, start: float) -> float:
+    """The time of a kernel from its two clocks, and the seconds that it takes to begin."""
+    return float((compute * compute + memory * memory) ** 0.5) + start
