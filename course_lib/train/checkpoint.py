@@ -1,8 +1,8 @@
 """How does a run survive being killed?
 
-`save` writes all that the next step depends on: model, optimizer, scheduler, the state of every random
-number generator, and the position in the data. `load` puts it back, and training goes on as if nothing
-had happened, to the last bit.
+`save` writes all that the next step depends on: model, optimizer, scheduler, gradient scaler, the state of
+every random number generator, and the position in the data. `load` puts it back, and training goes on as if
+nothing had happened, to the last bit.
 
 A file is written under a temporary name, forced to the disk and renamed, so a checkpoint is either whole
 or not there. The one before it is kept as NAME.previous and is used when the newest is damaged. On the
@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from course_lib.errors import CourseError
 
-FORMAT = 1
-KEYS = {"format", "model", "optimizer", "scheduler", "position", "random"}
+FORMAT = 2  # 1 had no gradient scaler
+KEYS = {"format", "model", "optimizer", "scheduler", "grad_scaler", "position", "random"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def save(
     model: nn.Module,
     optimizer: Optimizer,
     scheduler: LRScheduler | None = None,
+    grad_scaler: GradScaler | None = None,
     position: Mapping[str, Any],
 ) -> None:
     """Write a checkpoint to `path`, keeping the one before as NAME.previous.
@@ -67,6 +69,7 @@ def save(
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "scheduler": scheduler.state_dict() if scheduler is not None else None,
+        "grad_scaler": grad_scaler.state_dict() if grad_scaler is not None else None,
         "position": dict(position),
         "random": random_state(),
     }
@@ -90,26 +93,37 @@ def save(
 
 
 def load(
-    path: str | Path, *, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler | None = None
+    path: str | Path,
+    *,
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: LRScheduler | None = None,
+    grad_scaler: GradScaler | None = None,
 ) -> Loaded:
-    """Put a checkpoint back into the model, optimizer and scheduler, and set the random state.
+    """Put a checkpoint back into the model, optimizer, scheduler and scaler, and set the random state.
 
     Warns when the newest file is damaged or missing and the one before it was used. Raises CourseError
     when there is none, when both are damaged, or when it was saved from a different model or optimizer.
     Nothing in the file is executed.
     """
     state, source = _newest_whole(Path(path))
-    if (state["scheduler"] is None) != (scheduler is None):
-        has = "has no" if state["scheduler"] is None else "has a"
-        raise CourseError(
-            f"The checkpoint {source} {has} learning-rate scheduler, and this run is the other way round: "
-            "set the run up as it was."
-        )
+    for key, part, name in (
+        ("scheduler", scheduler, "learning-rate scheduler"),
+        ("grad_scaler", grad_scaler, "gradient scaler, as fp16 needs one"),
+    ):
+        if (state[key] is None) != (part is None):
+            has = "has no" if state[key] is None else "has a"
+            raise CourseError(
+                f"The checkpoint {source} {has} {name}, and this run is the other way round: set the run up "
+                "as it was."
+            )
     try:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         if scheduler is not None:
             scheduler.load_state_dict(state["scheduler"])
+        if grad_scaler is not None:
+            grad_scaler.load_state_dict(state["grad_scaler"])
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CourseError(
             f"The checkpoint {source} was saved from a different model or optimizer: build the same ones, "

@@ -6,7 +6,7 @@ differs by operation: on for convolutions, off for matrix products.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -17,7 +17,8 @@ def float32_products(how: Literal["ieee", "tf32"]) -> Iterator[None]:
 
     Holds for forward and backward passes that run inside; the settings of before come back at the end.
     """
-    parts = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
+    backends: Any = torch.backends  # torch's own type hints do not know these settings
+    parts = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
     before = [part.fp32_precision for part in parts]
     try:
         for part in parts:

@@ -8,6 +8,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from tqdm.auto import tqdm
 
 from course_lib.errors import CourseError
 from course_lib.train.batch import samples_in, to_device
+from course_lib.train.float_formats import Format
 from course_lib.train.history import Callback, EpochResult, Evaluation, History, Progress
+from course_lib.train.loss_meter import LossMeter, numbers_of
+from course_lib.train.precision import Precision, precision_for
 from course_lib.train.resume import Resumption
 from course_lib.train.split import StepSplit
 from course_lib.train.step import LossFn, TrainingStep, as_pair, device_of
 from course_lib.train.timing import StepTimer
-
-READ_LOSS_EVERY = 20  # steps, on a device that runs ahead of the program: reading a loss waits for it
 
 
 def train(
@@ -39,6 +41,8 @@ def train(
     test_loader: Iterable[Any] | None = None,
     scheduler: LRScheduler | None = None,
     timer: StepTimer | None = None,
+    precision: Precision | Format | None = None,
+    max_grad_norm: float | None = None,
     callback: Callback | None = None,
     callback_every: int | None = None,
     checkpoint: str | Path | None = None,
@@ -49,8 +53,10 @@ def train(
     """Train on the device that the model is on.
 
     Loaders yield pairs (inputs, targets). With a `test_loader` the model is tested after each epoch. A
-    `scheduler` is stepped after each training step. The `callback` hears a Progress every `callback_every`
-    steps and at the end of each epoch. A sampler or data set with a method `set_epoch` is told the epoch.
+    `scheduler` is stepped after each training step that changed the weights. `precision` and `max_grad_norm`
+    are those of TrainingStep; the model is tested in the same precision. The `callback` hears a
+    Progress every `callback_every` steps and at the end of each epoch. A sampler or data set with a method
+    `set_epoch` is told the epoch.
 
     With a `checkpoint` (a path), the run is saved after each epoch and every `checkpoint_every` steps; it
     needs a ResumableSampler. With `resume` it goes on from there, or starts when there is none yet.
@@ -61,7 +67,9 @@ def train(
     for name, number in (("epochs", epochs), ("callback_every", callback_every)):
         if number is not None and number < 1:
             raise CourseError(f"{name} must be 1 or more, not {number}.")
-    step = TrainingStep(model, optimizer, loss_fn, timer=timer)
+    step = TrainingStep(
+        model, optimizer, loss_fn, timer=timer, precision=precision, max_grad_norm=max_grad_norm
+    )
     run = Resumption(
         checkpoint,
         checkpoint_every,
@@ -69,6 +77,7 @@ def train(
         model=model,
         optimizer=optimizer,
         scheduler=scheduler,
+        grad_scaler=step.grad_scaler,
     )
     if resume:
         run.resume()
@@ -84,12 +93,12 @@ def train(
         try:
             while run.epoch < epochs:
                 begin = time.perf_counter() - run.seconds
-                meter = _LossMeter(step, run)
+                meter = LossMeter(step, run)
                 model.train()
                 source = _Pass(train_loader, run.begin_epoch())
                 for batch in timer.batches(source) if timer is not None else source:
                     meter.add(step(batch), samples_in(batch))
-                    if scheduler is not None:
+                    if scheduler is not None and not step.skipped:
                         scheduler.step()
                     run.step += 1
                     bar.update()
@@ -102,7 +111,11 @@ def train(
                 if not run.step:
                     raise CourseError("The loader gave no batch: check the data set's length and drop_last.")
                 meter.read()
-                test = None if test_loader is None else evaluate(model, test_loader, loss_fn)
+                test = (
+                    None
+                    if test_loader is None
+                    else evaluate(model, test_loader, loss_fn, precision=precision)
+                )
                 run.close_epoch(test, time.perf_counter() - begin)
                 bar.set_postfix_str(_postfix(run.epochs[-1]))
                 if callback is not None:
@@ -115,14 +128,23 @@ def train(
     return History(tuple(run.epochs))
 
 
-def evaluate(model: nn.Module, loader: Iterable[Any], loss_fn: LossFn = cross_entropy) -> Evaluation:
+def evaluate(
+    model: nn.Module,
+    loader: Iterable[Any],
+    loss_fn: LossFn = cross_entropy,
+    *,
+    precision: Precision | Format | None = None,
+) -> Evaluation:
     """Test a classifier: the mean loss and the accuracy over all samples, each counted once.
 
     `loss_fn` returns the mean over a batch; batches count by their size, so a short last one is right.
-    The model is put into evaluation mode meanwhile, and nothing waits for the device until the end.
+    The model is put into evaluation mode meanwhile, and nothing waits for the device until the end. With a
+    `precision`, model and loss run under its autocast.
     Raises CourseError when the loader gives no batch.
     """
     device = device_of(model)
+    chosen = precision_for(precision, device)
+    autocast: AbstractContextManager[Any] = nullcontext() if chosen is None else chosen.autocast()
     losses: list[Tensor] = []
     hits: list[Tensor] = []
     sizes: list[int] = []
@@ -132,8 +154,9 @@ def evaluate(model: nn.Module, loader: Iterable[Any], loss_fn: LossFn = cross_en
         with torch.no_grad():
             for batch in _Pass(loader):
                 inputs, targets = to_device(as_pair(batch), device)
-                outputs = model(inputs)
-                losses.append(loss_fn(outputs, targets))
+                with autocast:
+                    outputs = model(inputs)
+                    losses.append(loss_fn(outputs, targets))
                 hits.append((outputs.argmax(dim=1) == targets).sum())
                 sizes.append(len(targets))
     finally:
@@ -141,8 +164,8 @@ def evaluate(model: nn.Module, loader: Iterable[Any], loss_fn: LossFn = cross_en
     samples = sum(sizes)
     if not samples:
         raise CourseError("The loader gave no sample to test on: check the data set's length.")
-    loss = math.fsum(mean * size for mean, size in zip(_numbers(losses), sizes, strict=True)) / samples
-    return Evaluation(loss, sum(_numbers(hits)) / samples, samples)
+    loss = math.fsum(mean * size for mean, size in zip(numbers_of(losses), sizes, strict=True)) / samples
+    return Evaluation(loss, sum(numbers_of(hits)) / samples, samples)
 
 
 def measure_split(
@@ -153,6 +176,7 @@ def measure_split(
     warmup: int = 3,
     budget_s: float | None = None,
     device: str | torch.device | None = None,
+    precision: Precision | Format | None = None,
     loss_fn: LossFn = cross_entropy,
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = AdamW,
     progress: Callable[[int, int], None] | None = None,
@@ -161,14 +185,17 @@ def measure_split(
 
     Takes `warmup` steps that are not counted, then `steps`, or as many as fit into `budget_s` seconds, but
     at least one. A loader that is shorter is started again, which takes its workers' start each time.
-    `progress(done, of)` is called after each step. `device` is by default where the model is.
+    `progress(done, of)` is called after each step. `device` is by default where the model is; `precision` is
+    that of TrainingStep.
     """
     if steps < 1:
         raise CourseError(f"At least one step must be measured, not {steps}.")
     _examine(model, loader)
     trained = copy.deepcopy(model).to(device_of(model) if device is None else device).train()
     timer = StepTimer(device_of(trained), warmup=warmup)
-    step = TrainingStep(trained, make_optimizer(trained.parameters()), loss_fn, timer=timer)
+    step = TrainingStep(
+        trained, make_optimizer(trained.parameters()), loss_fn, timer=timer, precision=precision
+    )
     deadline = None if budget_s is None else time.perf_counter() + budget_s
     many = warmup + steps
     for done, batch in enumerate(timer.batches(_repeated(loader, many, warmup, deadline)), start=1):
@@ -226,43 +253,6 @@ def _misfit(batch: Any, error: Exception) -> str:
     )
 
 
-class _LossMeter:
-    """The training loss of an epoch, read from the device only now and then."""
-
-    def __init__(self, step: TrainingStep, run: Resumption) -> None:
-        self._every = 1 if step.device.type == "cpu" else READ_LOSS_EVERY
-        self._run = run
-        self._optimizer = step.optimizer
-        self._waiting: list[Tensor] = []
-        self._sizes: list[int] = []
-        self.steps = run.step
-        self.last = math.nan
-
-    def add(self, loss: Tensor, samples: int) -> None:
-        """Take a step's loss, a tensor on the device."""
-        self._waiting.append(loss)
-        self._sizes.append(samples or 1)
-        if len(self._waiting) == self._every:
-            self.read()
-
-    def read(self) -> float:
-        """Bring the waiting losses to the computer and return the last; CourseError if one is not finite."""
-        for loss, size in zip(_numbers(self._waiting), self._sizes, strict=True):
-            self.steps += 1
-            if not math.isfinite(loss):
-                rate = self._optimizer.param_groups[0]["lr"]
-                raise CourseError(
-                    f"The loss became {loss} in epoch {self._run.epoch + 1} at step {self.steps}: lower the "
-                    f"learning rate (it is {float(rate):.3g}), or look for inputs that are not finite."
-                )
-            self._run.loss_total += loss * size
-            self._run.samples += size
-            self.last = loss
-        self._waiting.clear()
-        self._sizes.clear()
-        return self.last
-
-
 class _Pass:
     """One pass over a loader that takes one draw from torch's random numbers, with any number of workers.
 
@@ -286,14 +276,6 @@ class _Pass:
         except CourseError as error:
             # A worker sends its exception with the traceback as text; the sentence is at the end.
             raise CourseError(str(error).rpartition("CourseError: ")[2].strip()) from error
-
-
-def _numbers(scalars: list[Tensor]) -> list[float]:
-    """The values of scalar tensors, brought from their device in one go."""
-    if len(scalars) == 1:
-        return [float(scalars[0])]
-    values: list[float] = torch.stack(scalars).cpu().double().tolist() if scalars else []
-    return values
 
 
 def _steps_in(loader: Iterable[Any]) -> int | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.amp import GradScaler
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -35,6 +36,7 @@ class Resumption:
         model: nn.Module,
         optimizer: Optimizer,
         scheduler: LRScheduler | None,
+        grad_scaler: GradScaler | None = None,
     ) -> None:
         if path is None and every is not None:
             raise CourseError("checkpoint_every needs a checkpoint: give the path to save to.")
@@ -42,7 +44,12 @@ class Resumption:
             raise CourseError(f"checkpoint_every must be 1 step or more, not {every}.")
         self._path = path
         self._every = every
-        self._parts: dict[str, Any] = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+        self._parts: dict[str, Any] = {
+            "model": model,
+            "optimizer": optimizer,
+            "scheduler": scheduler,
+            "grad_scaler": grad_scaler,
+        }
         self._sampler = getattr(loader, "sampler", None)
         self._dataset = getattr(loader, "dataset", None)
         self._batch_size = getattr(loader, "batch_size", None)

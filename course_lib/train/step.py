@@ -24,6 +24,7 @@ from course_lib.train.timing import StepTimer
 
 LossFn = Callable[[Tensor, Tensor], Tensor]
 
+WHOLE = 1.0
 _NO_CONTEXT: AbstractContextManager[None] = nullcontext()
 
 
@@ -103,7 +104,7 @@ class TrainingStep:
         with self._phase("optimizer"):
             self.optimizer.zero_grad(set_to_none=True)
 
-    def backward(self, batch: Any, share: float | Tensor = 1.0) -> Tensor:
+    def backward(self, batch: Any, share: float | Tensor = WHOLE) -> Tensor:
         """Forward and backward: add this batch's gradients, times `share`, to those that are there.
 
         Returns the loss, detached, neither scaled nor multiplied by `share`.
@@ -114,7 +115,7 @@ class TrainingStep:
             with self._phase("forward"), self._autocast:
                 loss = self.loss_fn(self.model(inputs), targets)
             with self._phase("backward"):
-                root = loss if isinstance(share, float) and share == 1.0 else loss * share
+                root = loss * share if share is not WHOLE else loss
                 if self.grad_scaler is not None:
                     root = self.grad_scaler.scale(root)
                 root.backward()  # type: ignore[no-untyped-call]
