@@ -1,9 +1,9 @@
 """Which kinds of work is an operation made of? Its place in the taxonomy that speed is calibrated by.
 
-A convolution of 3 x 3 and one of 1 x 1, a forward pass and a gradient of a weight, a sum over rows and one over
-columns run at very different shares of a card's peak. Each operation of a trace becomes one or more pieces
-of :class:`Work`, each with a *kind* (``dense3.weight``) under a *family* (``convolution``). What a kind has not
-been calibrated for, its family answers for.
+A convolution of 3 x 3 and one of 1 x 1, a forward pass and a gradient of a weight, a sum over rows and one
+over columns run at very different shares of a card's peak. Each operation of a trace becomes one or more
+pieces of :class:`Work`, each with a *kind* (``dense3.weight``) under a *family* (``convolution``). What a
+kind has not been calibrated for, its family answers for.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Dims = tuple[float, float, float]
 class Work:
     """One kernel, or a few that belong together.
 
-    ``flops`` counts a multiply-add as two; ``nbytes`` is what is read and written at least once. ``dims``: rows,
-    columns and inner length of the matrix product (per group), zeros where there is none. ``half``: whether
-    16-bit tensor cores may run it.
+    ``flops`` counts a multiply-add as two; ``nbytes`` is what is read and written at least once. ``dims``:
+    rows, columns and inner length of the matrix product (per group), zeros where there is none. ``half``:
+    whether 16-bit tensor cores may run it.
     """
 
     kind: str
@@ -51,7 +51,18 @@ _BATCHED = frozenset({"bmm", "baddbmm"})
 _COPIES = frozenset({"clone", "copy_", "copy", "contiguous", "_to_copy", "to", "lift_fresh_copy"})
 _JOINS = frozenset({"cat", "stack", "split_with_sizes_copy", "unsafe_split", "repeat", "roll", "flip"})
 _FILLS = frozenset(
-    {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "fill_", "zero_", "new_full"}
+    {
+        "zeros",
+        "zeros_like",
+        "new_zeros",
+        "ones",
+        "ones_like",
+        "full",
+        "full_like",
+        "fill_",
+        "zero_",
+        "new_full",
+    }
 )
 _GATHERS = frozenset(
     {
@@ -266,7 +277,15 @@ def _memory_bound(op: Op, base: str) -> Work:
     if base in _REDUCTIONS:
         inner = "columns" if _over_columns(op) else "rows"
         return Work(f"reduce_{inner}{size}{strided}", "reduction", 0, op.bytes_moved)
-    if "dropout" in base or base in ("bernoulli_", "bernoulli", "rand", "randn", "uniform_", "normal_", "randperm"):
+    if "dropout" in base or base in (
+        "bernoulli_",
+        "bernoulli",
+        "rand",
+        "randn",
+        "uniform_",
+        "normal_",
+        "randperm",
+    ):
         return Work("random", "pointwise", 0, op.bytes_moved)
     full = max((math.prod(shape) for shape in op.outputs), default=0)
     shapes = [shape for shape in op.inputs if len(shape) > 0 and math.prod(shape) > 1]

@@ -1,13 +1,13 @@
 """How long does one piece of work take on a card? The law, without any number fitted to it.
 
-Three clocks run at once: arithmetic (operations over the card's peak in that precision), memory (bytes over its
-bandwidth) and, for work of many small instructions, its cores (SMs times clock). The first two are combined as
-the root of the sum of squares, which is the larger of the two where they differ, and 1.4 times either where
-they are equal. A kernel reaches a share of each peak by its kind; a product whose sides are short fills its
-tiles badly, which :func:`fill` tells; a kernel also takes a few microseconds to begin.
+Three clocks run at once: arithmetic (operations over the card's peak in that precision), memory (bytes over
+its bandwidth) and, for work of many small instructions, its cores (SMs times clock). The first two are
+combined as the root of the sum of squares, which is the larger of the two where they differ, and 1.4 times
+either where they are equal. A kernel reaches a share of each peak by its kind; a product whose sides are
+short fills its tiles badly, which :func:`fill` tells; a kernel also takes a few microseconds to begin.
 
-Source of the idea: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model",
-Communications of the ACM 52(4), 2009.
+Source of the idea: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance
+model", Communications of the ACM 52(4), 2009.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rates:
 
 
 # A card without units for a number format computes in the next one: at most as fast as this.
-_INSTEAD = {"bf16": ("fp32",), "fp16": ("fp32",), "tf32": ("fp32",), "fp32": ("tf32", "bf16", "fp16")}
+_INSTEAD = {"bf16": ("fp32",), "fp16": ("fp32",), "tf32": ("fp32",), "fp32": ()}
 
 
 def rates_of(card: Accelerator) -> Rates:
@@ -62,7 +62,9 @@ def rates_of(card: Accelerator) -> Rates:
         if value
     }  # fmt: skip
     issue = card.sm_count * card.boost_clock_mhz * 1e6 if card.sm_count and card.boost_clock_mhz else None
-    return Rates(card.name, card.bandwidth_gb_s * 1e9, peaks, issue, card.l2_mib * 2**20 if card.l2_mib else None)
+    return Rates(
+        card.name, card.bandwidth_gb_s * 1e9, peaks, issue, card.l2_mib * 2**20 if card.l2_mib else None
+    )
 
 
 def fill(dims: Dims, tile: Dims) -> float:
@@ -77,9 +79,9 @@ def fill(dims: Dims, tile: Dims) -> float:
     return factor
 
 
-def seconds(work: Work, compute_rate: float, memory_rate: float, tile: Dims, start: float) -> tuple[float, float]:
-    """Seconds of one piece of work on the arithmetic and on the memory clock; ``start`` is added to both by
-    the caller through :func:`together`.
+def seconds(work: Work, compute_rate: float, memory_rate: float, tile: Dims) -> tuple[float, float]:
+    """Seconds of one piece of work on the arithmetic and on the memory clock; :func:`together` combines
+    them.
     """
     compute = work.flops / compute_rate * fill(work.dims, tile) if work.flops and compute_rate else 0.0
     return compute, work.nbytes / memory_rate

@@ -30,12 +30,13 @@ class Share:
 class StepTime:
     """The predicted time of one optimizer step on one card.
 
-    ``seconds`` is the typical figure; in nine of ten cases like those of the calibration the truth lies between
-    ``low`` and ``high``. ``batch_size``: samples of one micro-batch; ``accumulate``: micro-batches in one step.
-    ``bound``: what most of the time is spent waiting for: ``compute`` (arithmetic), ``memory`` (bytes moved) or
-    ``launch`` (the processor that hands out the work). ``mfu``: floating-point operations of the model over
-    what the card could do at its dense peak in this precision. ``forward``, ``backward``, ``optimizer``:
-    seconds of each phase. ``warnings``: what lies outside the calibration.
+    ``seconds`` is the typical figure; in nine of ten cases like those of the calibration the truth lies
+    between ``low`` and ``high``. ``batch_size``: samples of one micro-batch; ``accumulate``: micro-batches
+    in one step. ``bound``: what most of the time is spent waiting for: ``compute`` (arithmetic), ``memory``
+    (bytes moved) or ``launch`` (the processor that hands out the work). ``mfu``: floating-point operations
+    of the model over what the card could do at its dense peak in this precision. ``forward``, ``backward``,
+    ``optimizer``: seconds of each phase. ``gradients``: for each, the share of the backward pass after
+    which it is ready, and its bytes. ``warnings``: what lies outside the calibration.
     """
 
     model: str
@@ -52,7 +53,7 @@ class StepTime:
     forward: float
     backward: float
     optimizer: float
-    gradient_bytes: int
+    gradients: tuple[tuple[float, int], ...]
     modules: tuple[Share, ...]
     kinds: tuple[Share, ...]
     calibration: str
