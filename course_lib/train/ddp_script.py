@@ -1,0 +1,191 @@
+"""Train a network with one process, with several, or on several computers: the same script.
+
+    python train.py
+    torchrun --standalone --nproc-per-node 2 train.py
+    torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500
+    train.py
+
+torchrun starts one process a card, each with the same script; each is a rank. With --max-restarts 3 it
+starts all of them anew when one fails, and they go on from the checkpoint. On several computers, the
+checkpoint must lie where all of them can read it. To train something else, change `make_datasets` and
+`make_model`.
+"""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, TensorDataset
+
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make_datasets(path: Path) -> tuple[Dataset[tuple[Tensor, ...]], Dataset[tuple[Tensor, ...]]]:
+    """Handwritten digits, 8 x 8 pixels: four fifths to train on, one fifth for the test."""
+    with np.load(path, allow_pickle=False) as file:
+        images = torch.from_numpy(file["images"].astype(np.float32) / 16).unsqueeze(1)
+        labels = torch.from_numpy(file["labels"].astype(np.int64))
+    test = torch.arange(len(labels)) % 5 == 0
+    return TensorDataset(images[~test], labels[~test]), TensorDataset(images[test], labels[test])
+
+
+def make_model() -> nn.Module:
+    """A small convolutional network. With BatchNorm, turn it into SyncBatchNorm when each rank's batch is
+    small.
+    """
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Flatten(),
+        nn.Linear(64 * 4 * 4, 10),
+    )  # fmt: skip
+
+
+def join_ranks(timeout_s: float) -> tuple[int, int, torch.device]:
+    """Become one of the ranks that torchrun started, or a group of one; rank, world size and device."""
+    rank = int(os.environ.get("RANK", "0"))
+    local_rank = int(
+        os.environ.get("LOCAL_RANK", "0")
+    )  # the number of the card: rank counts over all computers
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    limit = timedelta(seconds=timeout_s)  # a rank that waits longer for another gives up
+    if "RANK" in os.environ:
+        dist.init_process_group(backend, timeout=limit)
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)
+    return rank, world_size, device
+
+
+def windows(
+    loader: DataLoader[tuple[Tensor, ...]], device: torch.device, size: int
+) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """The micro-batches of one optimizer step after the other, on the device; the last window may be
+    shorter.
+    """
+    batches = iter(loader)
+    while window := list(islice(batches, size)):
+        yield [(x.to(device, non_blocking=True), y.to(device, non_blocking=True)) for x, y in window]
+
+
+def evaluate(model: nn.Module, dataset: Dataset[tuple[Tensor, ...]], rank: int, world_size: int) -> float:
+    """The accuracy on all samples, each tested by exactly one rank."""
+    device = next(model.parameters()).device
+    own = Subset(dataset, range(rank, len(dataset), world_size))  # type: ignore[arg-type]
+    hits = torch.zeros(2, device=device)
+    model.eval()
+    with torch.no_grad():
+        for images, labels in DataLoader(own, batch_size=256):
+            right = (model(images.to(device)).argmax(1) == labels.to(device)).sum()
+            hits += torch.stack([right, torch.tensor(len(labels), device=device)])
+    model.train()
+    dist.all_reduce(hits)  # shares may differ by a sample: sum hits and samples, and divide once
+    return float(hits[0] / hits[1])
+
+
+def train(settings: argparse.Namespace) -> tuple[float, float]:
+    """Train, and return the last epoch's loss and the test accuracy."""
+    rank, world_size, device = join_ranks(settings.timeout)
+    torch.manual_seed(settings.seed)
+    train_set, test_set = make_datasets(settings.data)
+    micro_batch = settings.global_batch // (world_size * settings.accumulate)
+    if micro_batch < 1:
+        raise SystemExit(f"--global-batch {settings.global_batch} is too small for {world_size} ranks.")
+    sampler = DistributedSampler(train_set, seed=settings.seed)  # each rank has its own samples
+    loader = DataLoader(train_set, micro_batch, sampler=sampler, pin_memory=device.type == "cuda")
+    plain = make_model().to(device)
+    model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=0.9)
+    dtype = PRECISIONS[settings.precision]
+    scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)  # bf16 needs none
+    first = load(settings.checkpoint, plain, optimizer, scaler)
+    loss = accuracy = float("nan")
+    for epoch in range(first, settings.epochs):
+        sampler.set_epoch(epoch)  # another order in each epoch
+        total = torch.zeros(2, device=device)
+        for window in windows(loader, device, settings.accumulate):
+            samples = sum(len(labels) for _, labels in window)
+            optimizer.zero_grad()
+            for number, (images, labels) in enumerate(window, start=1):
+                model.require_backward_grad_sync = number == len(window)  # exchange once a step: no_sync
+                with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                    micro_loss = cross_entropy(model(images), labels, reduction="sum") / samples
+                scaler.scale(micro_loss).backward()
+                total += torch.stack(
+                    [micro_loss.detach() * samples, torch.tensor(len(labels), device=device)]
+                )
+            scaler.step(optimizer)
+            scaler.update()
+        dist.all_reduce(total)
+        loss = float(total[0] / total[1])
+        accuracy = evaluate(plain, test_set, rank, world_size)
+        if rank == 0:
+            print(f"epoch {epoch + 1}: loss {loss:.4f}, accuracy {accuracy:.1%}", flush=True)
+            save(settings.checkpoint, plain, optimizer, scaler, epoch + 1)
+    return loss, accuracy
+
+
+def save(
+    path: Path | None,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    epoch: int,
+) -> None:
+    """Write a checkpoint under another name and rename it: it is whole, or not there."""
+    if path is None:
+        return
+    parts = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
+    torch.save(parts | {"epoch": epoch}, path.with_suffix(".part"))
+    path.with_suffix(".part").replace(path)
+
+
+def load(
+    path: Path | None, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
+) -> int:
+    """Go on from the checkpoint, where there is one; the number of complete epochs."""
+    if path is None or not path.exists():
+        return 0
+    state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    if scaler.is_enabled():
+        scaler.load_state_dict(state["scaler"])
+    return int(state["epoch"])
+
+
+def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
+    """Read the settings, train, and take the group down however it ends."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path(__file__).with_name("digits.npz"))
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument(
+        "--global-batch", type=int, default=64, help="samples in a step, of all ranks together"
+    )
+    parser.add_argument("--accumulate", type=int, default=1, help="micro-batches a rank in a step")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--checkpoint", type=Path, help="saved after each epoch, and gone on from")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds that a rank waits for another")
+    settings = parser.parse_args(arguments)
+    try:
+        return train(settings)
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
