@@ -1,0 +1,47 @@
+"""Is this step the same as training from one large batch, and if not, why not?
+
+    proof = prove(train_one_epoch)
+    proof.verdict, proof.faults
+
+`prove` runs the learner's own step on a small task in float64, where rounding hides nothing, watches it, and
+takes each update apart: how much of each micro-batch is in it. It then says which fault it has, if any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from course_lib.errors import CourseError
+from course_lib.train.equivalence.calling import wants
+from course_lib.train.equivalence.judging import judge_records
+from course_lib.train.equivalence.proof import Fault, Proof
+from course_lib.train.equivalence.reference import Reference, Task
+from course_lib.train.equivalence.watching import record_step
+
+__all__ = ["Fault", "Proof", "Reference", "prove"]
+
+
+def prove(
+    step: Callable[..., Any] | str | Path, reference: Reference | None = None, *, time_limit_s: float = 60.0
+) -> Proof:
+    """Compare a step with training from the large batch, and name what is wrong with it.
+
+    The `step` is a function that asks by name for what it needs: `model`, `loader` (or `batches`),
+    `optimizer`, and where it uses them `criterion` (or `loss_fn`), `scheduler`, `scaler`,
+    `accumulation_steps`, `max_norm`. It is called once an epoch; with a parameter `window` in place of
+    `loader` once a window, with a list of micro-batches.
+
+    Or it is a text: "my_step.py", "my_step.py:train", "my_module:train". Then it runs in a process of its
+    own, which is ended after `time_limit_s`; with `reference.ranks` in several that train together. With
+    ranks, a function must stand at the top of a module.
+
+    Raises CourseError for a step that cannot be called so, for the time limit, and for an error in the step
+    that no known fault explains.
+    """
+    reference = reference or Reference()
+    if callable(step) and not reference.ranks:
+        task = Task(reference)
+        return judge_records([record_step(step, task)], task, wants_schedule=wants(step, "scheduler"))
+    raise CourseError("not yet")
