@@ -127,17 +127,19 @@ def process_group(
     default a card for each rank of this computer where there are cards, else the CPU. `backend` is by
     default the one for that device. A rank that waits `timeout_s` for another gives up with an error.
 
+    Within another `process_group` this is the same group, which goes on after it.
+
     Raises:
         CourseError: a variable is missing or wrong, the port is taken, ranks do not come, there is no card
-        for
-            this rank, or this torch has no such backend.
+            for this rank, or this torch has no such backend.
     """
     if not timeout_s > 0:
         raise CourseError(f"The time limit must be more than 0 s, not {timeout_s}.")
-    if dist.is_initialized():
-        raise CourseError("This process is in a process group already: leave that one first.")
     rank, local_rank, world_size = _read_environment(os.environ)
     chosen = _device(device, local_rank)
+    if dist.is_initialized():
+        yield Ranks(dist.get_rank(), local_rank, dist.get_world_size(), chosen, dist.get_backend())
+        return
     name = backend or BACKENDS.get(chosen.type, "gloo")
     if not dist.is_backend_available(name):
         raise CourseError(

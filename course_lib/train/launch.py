@@ -113,6 +113,24 @@ def launch(
     return run
 
 
+def launch_in_turn(
+    calls: Sequence[tuple[str, Mapping[str, Any]]], nproc: int = 2, **settings: Any
+) -> list[list[Any]]:
+    """Call several functions one after the other in one launch, which saves the start of new ranks for each.
+
+    Each call is ("module:function", arguments). All share one group of ranks on the CPU: a `process_group`
+    within it is the same one. `settings` are those of `launch`.
+
+    Returns:
+        For each call, what each rank returned.
+    """
+    for target, _ in calls:
+        _check(target, nproc, (), 1.0, 0)
+    arguments = {"calls": [(target, dict(its)) for target, its in calls]}
+    run = launch("course_lib.train.launch_rank:call_in_turn", nproc, arguments=arguments, **settings)
+    return [list(values) for values in zip(*run.values, strict=True)]
+
+
 def _check(target: str, nproc: int, args: Sequence[str], time_limit_s: float, max_restarts: int) -> None:
     if not isinstance(target, str):
         raise CourseError(
@@ -248,6 +266,26 @@ def _read_run(
     """Put together what the ranks and the agent wrote; `limit_s` where the time was over."""
     nproc, status = order["nproc"], agent.process.returncode
     attempt = max((int(p.stem.rpartition("attempt")[2]) for p in folder.glob("rank*.json")), default=0)
+    reports, stacks = _read_attempt(folder, nproc, attempt)
+    earlier = tuple(sort_errors(*_read_attempt(folder, nproc, past)) for past in range(attempt))
+    told = _read_json(folder / "agent.json")
+    statuses = {int(rank): code for rank, code in told.get("statuses", {}).items()}
+    if limit_s is None and status == 0:
+        values = tuple(report.get("value") for report in reports)
+        return LaunchRun(order["target"], nproc, "done", seconds, values, (), earlier, tuple(agent.lines))
+    outcome: Outcome = "failed" if limit_s is None else "timed out"
+    late = "" if limit_s is None else f"not done after {format_seconds(limit_s)}"
+    errors = sort_errors(reports, stacks, statuses, late)
+    if not errors:
+        said = next((line for _, line in reversed(agent.lines) if line.strip()), f"exit status {status}")
+        if status is not None and status < 0:
+            said = f"ended by {signal.Signals(-status).name}"
+        raise CourseError(f"torchrun's agent could not run the ranks: {said.rstrip('.')}.")
+    return LaunchRun(order["target"], nproc, outcome, seconds, (), errors, earlier, tuple(agent.lines))
+
+
+def _read_attempt(folder: Path, nproc: int, attempt: int) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """What each rank wrote in an attempt, and the stacks of those that were told to end."""
     reports, stacks = [], {}
     for rank in range(nproc):
         name = f"rank{rank}.attempt{attempt}"
@@ -256,20 +294,7 @@ def _read_run(
             stack = (folder / f"{name}.stack").read_text(encoding="utf-8", errors="replace")
             if stack.strip():
                 stacks[rank] = stack
-    told = _read_json(folder / "agent.json")
-    statuses = {int(rank): code for rank, code in told.get("statuses", {}).items()}
-    if limit_s is None and status == 0:
-        values = tuple(report.get("value") for report in reports)
-        return LaunchRun(order["target"], nproc, "done", seconds, attempt, values, (), tuple(agent.lines))
-    outcome: Outcome = "failed" if limit_s is None else "timed out"
-    late = "" if limit_s is None else f"not done after {format_seconds(limit_s)}"
-    errors = sort_errors(reports, statuses, stacks, late)
-    if not errors:
-        said = next((line for _, line in reversed(agent.lines) if line.strip()), f"exit status {status}")
-        if status is not None and status < 0:
-            said = f"ended by {signal.Signals(-status).name}"
-        raise CourseError(f"torchrun's agent could not run the ranks: {said.rstrip('.')}.")
-    return LaunchRun(order["target"], nproc, outcome, seconds, attempt, (), errors, tuple(agent.lines))
+    return reports, stacks
 
 
 def _read_json(path: Path) -> dict[str, Any]:

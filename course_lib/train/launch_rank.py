@@ -8,6 +8,7 @@ import faulthandler
 import io
 import json
 import os
+import re
 import runpy
 import signal
 import sys
@@ -38,8 +39,7 @@ def run(order: dict[str, Any], report: Path) -> int:
         status, told = 1, _failure(error, str(error))
     except BaseException as error:
         traceback.print_exc()
-        first = (str(error).strip().splitlines() or [""])[0]
-        status, told = 1, _failure(error, f"{type(error).__name__}: {first}".rstrip(": "))
+        status, told = 1, _failure(error, f"{type(error).__name__}: {first_line(error)}".rstrip(": "))
     write_report(report, told)
     return status
 
@@ -48,12 +48,32 @@ def run_target(order: dict[str, Any]) -> Any:
     """Call "module:function" with its arguments, or run "module" as `python -m` does."""
     module, _, name = order["target"].partition(":")
     if name:
-        value = getattr(import_module(module), name)(**order["arguments"])
+        value = call(order["target"], order["arguments"])
         json.dumps(value)  # raises here, in the rank, for what cannot be sent
         return value
     sys.argv = [module, *order["args"]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     return None
+
+
+def call(target: str, arguments: dict[str, Any]) -> Any:
+    """Import "module:function", and call it."""
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)(**arguments)
+
+
+def call_in_turn(calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:
+    """As a rank, several functions in one group of CPU ranks; what each returned. See `launch_in_turn`."""
+    from course_lib.train.distributed import process_group
+
+    with process_group(device="cpu", timeout_s=60):
+        return [call(target, arguments) for target, arguments in calls]
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error, without the place in torch's own sources and gloo's general advice."""
+    line = (str(error).strip().splitlines() or [""])[0]
+    return re.sub(r"\[\S*\.cc:\d+\] ?", "", line).partition(" This is typically caused by")[0]
 
 
 def write_report(path: Path, told: dict[str, Any]) -> None:

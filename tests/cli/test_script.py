@@ -1,0 +1,84 @@
+"""``course script`` writes what runs elsewhere, says how to start it, and writes over nothing."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from course_lib.cli.main import main
+
+
+def course(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(["script", *arguments])
+    return int(left.value.code or 0)
+
+
+def test_the_written_script_needs_no_course_and_trains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "my_training.py"
+    assert course("--out", str(out)) == 0
+    said = capsys.readouterr().out
+    assert f"python {out}" in said
+    assert "torchrun --standalone --nproc-per-node 8" in said
+    source = out.read_text(encoding="utf-8")
+    imported = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
+    assert not [name for name in imported if name and name.startswith("course_lib")]
+    assert "my_training.py" in source
+    ended = subprocess.run(
+        [sys.executable, str(out), "--epochs", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "epoch 1: loss" in ended.stdout
+
+
+def test_several_nodes_and_slurm_get_their_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert course("--out", str(tmp_path / "train.py"), "--nodes", "4", "--gpus-per-node", "2") == 0
+    said = capsys.readouterr().out
+    assert "--nnodes 4 --node-rank N --nproc-per-node 2" in said
+    assert course("--out", str(tmp_path / "job.py"), "--nodes", "4", "--gpus-per-node", "2", "--slurm") == 0
+    job = (tmp_path / "job.sbatch").read_text(encoding="utf-8")
+    assert "#SBATCH --nodes=4" in job
+    assert "#SBATCH --gpus-per-node=2" in job
+    assert "--nproc-per-node=2 --max-restarts=3" in job
+    assert "{" not in job.replace("${", "")
+    assert f"sbatch {tmp_path / 'job.sbatch'}" in capsys.readouterr().out
+    if sys.platform == "linux":
+        subprocess.run(["bash", "-n", str(tmp_path / "job.sbatch")], check=True)
+
+
+def test_nothing_is_written_over_unless_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "train.py"
+    out.write_text("mine", encoding="utf-8")
+    assert course("--out", str(out)) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert out.read_text(encoding="utf-8") == "mine"
+    assert course("--out", str(out), "--force") == 0
+    assert out.read_text(encoding="utf-8") != "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "Missing option '--out'"),
+        (("--out", "train.txt"), "must be called something.py"),
+        (("--out", "train.py", "--nodes", "0"), "nodes"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert course(*arguments) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert "Traceback" not in error

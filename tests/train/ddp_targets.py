@@ -1,0 +1,67 @@
+"""What the ranks of test_launch.py and test_ddp_script.py run: imported by them, as a learner's module
+would be.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+from torch import nn
+
+from course_lib.train import ddp_script
+from course_lib.train.distributed import join, process_group
+
+
+def tell(word: str) -> dict[str, Any]:
+    """Print, and return what a rank is told."""
+    print(word, flush=True)
+    print(f"{word} as an error", file=sys.stderr, flush=True)
+    heavy = {"torchvision", "sklearn", "matplotlib", "IPython"} & sys.modules.keys()
+    return {"word": word, "threads": os.environ["OMP_NUM_THREADS"], "heavy": sorted(heavy)}
+
+
+def weighted_metrics() -> list[float]:
+    """A mean over shares of unequal sizes, and steps of unequal numbers under `join`."""
+    with process_group(device="cpu") as ranks:
+        mine = [1.0] if ranks.rank == 0 else [5.0, 6.0, 8.0]
+        mean = ranks.mean(sum(mine), len(mine))
+        model = ranks.wrap(nn.Linear(1, 1, bias=False))
+        with join(model):
+            for value in mine:
+                model.zero_grad()
+                model(torch.tensor([[value]])).sum().backward()
+    return [mean, *(float(p.grad) for p in model.parameters() if p.grad is not None)]
+
+
+def refuse() -> None:
+    """Save once, and fail at it on rank 0."""
+    with process_group(device="cpu") as ranks:
+        ranks.once(lambda: Path("/nowhere/at/all").write_text("", encoding="utf-8"))
+
+
+def wait_for_ever() -> None:
+    """Say so, and wait: on rank 1 outside of any exchange."""
+    with process_group(device="cpu") as ranks:
+        print(f"pid {os.getpid()}", flush=True)
+        if ranks.rank == 1:
+            time.sleep(3600)
+        ranks.mean(1.0, 1)
+
+
+def train_and_be_killed(arguments: list[str], checkpoint: str) -> tuple[float, float]:
+    """The training script; in the first attempt, rank 1 is killed as soon as there is a checkpoint."""
+    torch.set_num_threads(1)
+    if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+
+        def kill_later() -> None:
+            while not Path(checkpoint).exists():
+                time.sleep(0.001)
+            psutil.Process().kill()
+
+        threading.Thread(target=kill_later, daemon=True).start()
+    return ddp_script.main([*arguments, "--checkpoint", checkpoint])
