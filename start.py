@@ -83,6 +83,7 @@ hand_over_if_unusable()  # here, because an old Python cannot evaluate the annot
 ROOT = Path(__file__).resolve().parent
 WINDOWS = os.name == "nt"
 EXTRAS: Mapping[str, tuple[str, ...]] = {"lab": (), "test": ("test",)}  # what each command needs
+TOGETHER = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")  # all tests: a file a core at a time
 HELP = """\
 Sets the course up in this folder (.venv) and starts it. The first time takes some minutes, later seconds.
 
@@ -521,7 +522,7 @@ def go(venv: Path, command: str, arguments: Sequence[str]) -> int:
     line = [str(program(venv, "course")), command, *arguments]
     if command == "test":
         os.chdir(ROOT)
-        line = [str(program(venv, "python")), "-m", "pytest", *arguments]
+        line = [str(program(venv, "python")), "-m", "pytest", *(arguments or TOGETHER)]
     environment = run_environment(os.environ, venv)
     if not WINDOWS:
         os.execve(line[0], line, environment)

@@ -362,7 +362,7 @@ def test_an_index_out_of_reach_is_told_and_the_next_run_works(checkout: Checkout
     log = re.search(r"\(log: (.+)\)\.$", result.stderr)
     assert log is not None
     assert "tiny-tool" in Path(log[1]).read_text(encoding="utf-8")
-    assert told(checkout.start("test", environ={"PIP_NO_INDEX": "1"}))["arguments"] == []
+    assert told(checkout.start("test", environ={"PIP_NO_INDEX": "1"}))["arguments"] == list(start.TOGETHER)
 
 
 @POSIX

@@ -1,4 +1,7 @@
-"""Every lesson cell by cell with nbval, in both editions: an unsolved exercise breaks no later cell."""
+"""Every lesson cell by cell with nbval, as a learner finds it: an unsolved exercise breaks no later cell.
+
+The solved edition runs in ``test_solved.py``.
+"""
 
 import os
 import subprocess
@@ -10,7 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from course_lib.files import source_dir
-from course_lib.teach.build import EDITIONS, Edition, derive, notebook_text
+from course_lib.teach.build import derive, notebook_text
 from course_lib.teach.lessons import Lesson, lessons
 from course_lib.teach.source import read_source
 from course_lib.teach.workspace import FOLDER_VARIABLE, KERNEL_DEFAULTS
@@ -44,10 +47,9 @@ def code_cells(notebook: Any) -> int:
     return sum(cell.cell_type == "code" for cell in notebook.cells)
 
 
-@pytest.mark.parametrize("edition", EDITIONS)
 @pytest.mark.parametrize("lesson", lessons(), ids=str)
-def test_every_cell_of_a_lesson_runs(lesson: Lesson, edition: Edition, tmp_path: Path) -> None:
-    notebook = derive(read_source(source_dir() / f"{lesson.name}.py"), edition)
+def test_every_cell_of_a_lesson_runs(lesson: Lesson, tmp_path: Path) -> None:
+    notebook = derive(read_source(source_dir() / f"{lesson.name}.py"), "learner")
     status, said = run_nbval(notebook, tmp_path, lesson.name)
     assert status == 0, said
     assert f"{code_cells(notebook)} passed" in said
