@@ -80,7 +80,7 @@ def measure_loader(
     tell(0.1, f"starting {num_workers} workers" if num_workers else "warming up")
     # With replacement, so that a batch may be larger than the folder.
     sampler = RandomSampler(files, replacement=True, num_samples=batch_size * (steps + round_of))
-    return measure_split(
+    split = measure_split(
         DataLoader(files, batch_size=batch_size, sampler=sampler, num_workers=num_workers),
         model,
         steps=steps,
@@ -88,6 +88,8 @@ def measure_loader(
         budget_s=3 * budget_s + _WORKERS_START_S * num_workers,  # should the estimate be far too low
         progress=lambda done, of: tell(0.1 + 0.9 * (done / of), f"step {done} of {of}"),
     )
+    tell(1.0, "done")  # also where the time was up before the last step
+    return split
 
 
 def plot_measurements(answers: Sequence[Answer]) -> Picture:
