@@ -1,9 +1,12 @@
-"""What does a learner type before a run? ``course plan`` says whether a model fits a card, without a GPU."""
+"""What does a learner type before a run? ``course plan`` says which cards a model fits, and how long a step
+takes there, without a GPU.
+"""
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +15,34 @@ from course_lib.cli.output import json_option, print_json
 if TYPE_CHECKING:
     from course_lib.accelerators import Accelerator
     from course_lib.plan.memory import MemoryPlan
+    from course_lib.plan.scaling import ScaledStep
+    from course_lib.plan.speed import StepWork
+    from course_lib.plan.step_time import StepTime
+
+THIS_MACHINE = "this machine"
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What is said about one card. None: not asked for, or not known."""
+
+    card: str
+    memory: "MemoryPlan | None"
+    largest: int | None
+    time: "StepTime | None"
+    scaled: "ScaledStep | None"
+    untimed: str = ""  # why there is no time
+
+    def to_json(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"card": self.card}
+        for part in (self.time, self.memory):
+            told |= part.to_json() if part else {}
+        if self.time is None:
+            told |= {"step_seconds": None, "samples_per_second": None, "bound": None, "untimed": self.untimed}
+        return told | {
+            "largest_batch": self.largest,
+            "scaled": self.scaled.to_json() if self.scaled else None,
+        }
 
 
 @click.command(epilog="Example: course plan resnet50 --batch 64 --precision fp16 --on 'RTX 3090'")
@@ -42,9 +73,18 @@ if TYPE_CHECKING:
     "cards",
     multiple=True,
     metavar="CARD",
-    help="A card, such as 'RTX 3090'. May be given more than once.",
+    help="A card, such as 'RTX 3090', or 'this machine' (after course calibrate). May be given more than "
+    "once.",
 )
 @click.option("--largest-batch", is_flag=True, help="Also find the largest micro-batch that fits each card.")
+@click.option(
+    "--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards that train together."
+)
+@click.option("--interconnect", metavar="LINK", help="What joins them, such as 'NVLink 3' or 'PCIe 4.0'.")
+@click.option(
+    "--nodes", type=click.IntRange(1), default=1, show_default=True, help="Computers they stand in."
+)
+@click.option("--network", metavar="LINK", help="What joins the computers, such as 'Ethernet 10G'.")
 @json_option
 def plan(  # noqa: PLR0917 - click gives them by name
     model: str,
@@ -58,21 +98,26 @@ def plan(  # noqa: PLR0917 - click gives them by name
     channels_last: bool,
     cards: tuple[str, ...],
     largest_batch: bool,
+    gpus: int,
+    interconnect: str | None,
+    nodes: int,
+    network: str | None,
     as_json: bool,
 ) -> None:
-    """Say how much memory a training step of MODEL needs, and which cards it fits.
+    """Say how much memory and time a training step of MODEL needs, and which cards it fits.
 
     MODEL is a torchvision model (resnet50), timm:NAME, transformers:TYPE, a config.json, gpt, cnn, or
     your own as module:factory. Nothing is downloaded and nothing is computed: this works without a GPU.
     "Total" is what nvidia-smi would show; "safe" leaves room for what cuDNN may choose. A card fits if
-    the safe figure does.
+    the safe figure does. The time has an interval in which nine of ten measurements lay.
     """
     from course_lib.accelerators import find_accelerator
     from course_lib.plan.batch_size import largest_batch as find_largest
     from course_lib.plan.batch_size import plan_workload, traces_of
     from course_lib.plan.model_names import named_workload
+    from course_lib.plan.speed import step_work
 
-    chosen = [find_accelerator(name) for name in cards]
+    chosen = [None if _means_this_machine(name) else find_accelerator(name) for name in cards]
     sys.path.insert(0, str(Path.cwd()))  # the learner's own module:factory
     workload = named_workload(
         model,
@@ -86,14 +131,74 @@ def plan(  # noqa: PLR0917 - click gives them by name
         channels_last=channels_last,
     )
     traces = traces_of(workload)
+    work = step_work(traces.exact(batch))
     rows = []
     for card in chosen or _usual_cards():
-        made = plan_workload(workload, card, traces=traces)
-        rows.append((made, find_largest(workload, card, traces=traces) if largest_batch else None))
+        made = plan_workload(workload, card, traces=traces) if card else None
+        largest = find_largest(workload, card, traces=traces) if card and largest_batch else None
+        time, untimed = _time(work, card, optimizer, accumulate)
+        scaled = _scale(time, card, gpus, interconnect, nodes, network) if time and gpus > 1 else None
+        rows.append(
+            _Row(card.name if card else time.card if time else "", made, largest, time, scaled, untimed)
+        )
     if as_json:
-        print_json([{**made.to_json(), "largest_batch": largest} for made, largest in rows])
+        print_json([row.to_json() for row in rows])
     else:
         click.echo(_table(rows))
+
+
+def _means_this_machine(name: str) -> bool:
+    return name.strip().lower().replace("-", " ") == THIS_MACHINE
+
+
+def _time(
+    work: "StepWork", card: "Accelerator | None", optimizer: str, accumulate: int
+) -> "tuple[StepTime | None, str]":
+    """The predicted time on a card, or on this machine by its calibration; or why there is none."""
+    from course_lib.errors import CourseError
+    from course_lib.plan.speed import predict
+
+    if card is None:
+        return _time_here(work, optimizer, accumulate), ""
+    try:
+        return predict(work, card, optimizer=optimizer, accumulate=accumulate), ""
+    except CourseError as error:  # the table does not hold what the card's speed depends on
+        return None, str(error)
+
+
+def _time_here(work: "StepWork", optimizer: str, accumulate: int) -> "StepTime":
+    from course_lib.errors import CourseError
+    from course_lib.plan.calibrate import load_calibration
+    from course_lib.plan.speed import predict
+    from course_lib.teach.workspace import learner_folder
+
+    found = load_calibration(learner_folder())
+    if found is None:
+        raise CourseError(
+            "This machine has not been measured yet; run `course calibrate` first (two minutes)."
+        )
+    return predict(
+        work, found.rates, optimizer=optimizer, accumulate=accumulate, coefficients=found.coefficients
+    )
+
+
+def _scale(  # noqa: PLR0917 - the options as they come
+    time: "StepTime",
+    card: "Accelerator | None",
+    gpus: int,
+    interconnect: str | None,
+    nodes: int,
+    network: str | None,
+) -> "ScaledStep":
+    from course_lib.errors import CourseError
+    from course_lib.plan.interconnects import interconnect_of
+    from course_lib.plan.scaling import scale
+
+    if interconnect is None and card is None:
+        raise CourseError("Say what joins the cards of this machine: --interconnect 'PCIe 4.0', for example.")
+    link = interconnect if interconnect is not None or card is None else interconnect_of(card)
+    assert link is not None
+    return scale(time, gpus, link, nodes=nodes, network=network)
 
 
 def _usual_cards() -> "list[Accelerator]":
@@ -132,25 +237,70 @@ def _own_card() -> "Accelerator | None":
         )
 
 
-def _table(rows: "Sequence[tuple[MemoryPlan, int | None]]") -> str:
-    first = rows[0][0]
+def _table(rows: "Sequence[_Row]") -> str:
+    timed = next((row.time for row in rows if row.time), None)
+    first = next((row.memory for row in rows if row.memory), None)
+    head = first or timed
+    assert head is not None
     lines = [
-        f"{first.model}, batch {first.batch_size}"
-        + (f" x {first.accumulate}" if first.accumulate > 1 else "")
-        + f", {first.precision}, {first.optimizer}",
+        f"{head.model}, batch {head.batch_size}"
+        + (f" x {head.accumulate}" if head.accumulate > 1 else "")
+        + f", {head.precision}"
+        + (f", {first.optimizer}" if first else ""),
         "",
-        f"{'card':<16}{'total':>12}{'safe':>12}{'card has':>12}  {'':<14}"
-        + ("largest batch" if rows[0][1] is not None else ""),
+        f"{'card':<22}{'total':>11}{'safe':>11}{'card has':>11}  {'':<13}{'step':>9}{'samples/s':>11}  bound"
+        + ("    largest batch" if rows[0].largest is not None else ""),
     ]
-    for made, largest in rows:
-        verdict = "fits" if made.fits else "tight" if made.tight else "does not fit"
+    lines += [_line(row) for row in rows]
+    if timed is not None:
+        low, high = 100 * (timed.low / timed.seconds - 1), 100 * (timed.high / timed.seconds - 1)
+        lines += ["", f"Step times: {timed.calibration}"]
         lines.append(
-            f"{made.card:<16}"
-            + "".join(f"{size / 2**20:>8,.0f} MiB" for size in (made.total, made.safe, made.capacity))
-            + f"  {verdict:<14}"
-            + ("" if largest is None else f"{largest:,}")
+            f"On {timed.card} nine of ten measurements lay {low:+.0f} to {high:+.0f} % from such a figure."
         )
-    lines += ["", f"Where it goes, on {first.card}:"]
+        lines += [f"Note: {warning}" for warning in timed.warnings]
+    lines += _scaled_lines(rows)
+    lines += _memory_lines(rows, first)
+    lines.append("How far such a prediction is off, measured on public data: docs/accuracy.md")
+    return "\n".join(lines)
+
+
+def _line(row: "_Row") -> str:
+    from course_lib.units import format_seconds
+
+    text = f"{row.card:<22}"
+    made = row.memory
+    if made:
+        verdict = "fits" if made.fits else "tight" if made.tight else "does not fit"
+        text += "".join(f"{size / 2**20:>7,.0f} MiB" for size in (made.total, made.safe, made.capacity))
+        text += f"  {verdict:<13}"
+    else:
+        text += " " * 48
+    if row.time:
+        step = format_seconds(row.time.seconds)
+        text += f"{step:>9}{row.time.samples_per_second:>11,.0f}  {row.time.bound:<8}"
+    else:
+        text += f"{'-':>9}{'-':>11}  {'-':<8}"
+    return text + ("" if row.largest is None else f"{row.largest:,}")
+
+
+def _scaled_lines(rows: "Sequence[_Row]") -> list[str]:
+    found = [row.scaled for row in rows if row.scaled]
+    if not found:
+        return []
+    lines = ["", f"{found[0].cards} cards:"]
+    for scaled in found:
+        lines.append(
+            f"{scaled.card:<22}{scaled.samples_per_second:>11,.0f} samples/s, {scaled.speedup:.2f} times one "
+            f"({100 * scaled.efficiency:.0f} %), over {scaled.interconnect}"
+        )
+    return lines
+
+
+def _memory_lines(rows: "Sequence[_Row]", first: "MemoryPlan | None") -> list[str]:
+    if first is None:
+        return []
+    lines = ["", f"Where the memory goes, on {first.card}:"]
     lines += [f"{part.nbytes / 2**20:>8,.0f} MiB  {part.name} ({part.origin})" for part in first.parts]
     alive = ", ".join(f"{name} {nbytes / 2**20:,.0f}" for name, nbytes in first.timeline.alive)
     lines += ["", f"Alive at the peak ({first.timeline.phase} pass), MiB: {alive}"]
@@ -158,7 +308,6 @@ def _table(rows: "Sequence[tuple[MemoryPlan, int | None]]") -> str:
         top = first.timeline.largest[0]
         place = f"{top.module or 'the model'} {top.line}".rstrip()
         lines.append(f"Largest: {top.nbytes / 2**20:,.0f} MiB {top.category} {top.shape} in {place}")
-    if any(not made.fits for made, _ in rows):
+    if any(row.memory and not row.memory.fits for row in rows):
         lines += ["", "Tight means: try it. The typical figure fits, the safe one does not."]
-    lines.append("How far such a prediction is off, measured on public data: docs/accuracy.md")
-    return "\n".join(lines)
+    return lines
