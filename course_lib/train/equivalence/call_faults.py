@@ -9,7 +9,6 @@ from course_lib.train.equivalence.large_batch import Clip
 from course_lib.train.equivalence.proof import Fault
 from course_lib.train.equivalence.record import Record
 from course_lib.train.equivalence.reference import Reference, learning_rate_factor
-from course_lib.train.equivalence.windows_seen import Seen
 
 PER_EPOCH = "the learning rate changes once an epoch; the proof takes that as meant"
 
@@ -63,10 +62,8 @@ def expected_rates(record: Record, first_rate: float) -> tuple[list[float], bool
     return [first_rate * learning_rate_factor(number) for number in range(len(record.updates))], False
 
 
-def schedule_faults(record: Record, first_rate: float, wants_schedule: bool) -> list[Fault]:
+def schedule_faults(record: Record, first_rate: float) -> list[Fault]:
     """A scheduler that is stepped too often, too seldom, or too early."""
-    if not wants_schedule or not record.updates:
-        return []
     rates = [update.learning_rate for update in record.updates]
     expected, by_epoch = expected_rates(record, first_rate)
     if by_epoch or (expected and _same(rates, expected)):
@@ -83,7 +80,7 @@ def schedule_faults(record: Record, first_rate: float, wants_schedule: bool) -> 
     return [fault("scheduler_too_fast" if rates[-1] < expected[-1] else "scheduler_too_slow", evidence)]
 
 
-def exchange_faults(record: Record, seen: Seen) -> tuple[list[Fault], list[str]]:
+def exchange_faults(record: Record) -> tuple[list[Fault], list[str]]:
     """Where a rank sent its gradients; a note where it sent more than needed."""
     sent = _sent_after(record)
     begin = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor
 
 from course_lib.train.equivalence.attribution import Attribution, MicroGradients, attribute
@@ -15,7 +17,7 @@ from course_lib.train.equivalence.call_faults import (
     schedule_faults,
 )
 from course_lib.train.equivalence.catalogue import fault
-from course_lib.train.equivalence.large_batch import by_nature, expected_gradient, run_large_batch
+from course_lib.train.equivalence.large_batch import Clip, by_nature, expected_gradient, run_large_batch
 from course_lib.train.equivalence.proof import TOLERANCE, Fault, Proof
 from course_lib.train.equivalence.record import Record
 from course_lib.train.equivalence.reference import Task
@@ -26,91 +28,115 @@ from course_lib.train.equivalence.windows_seen import Seen, look_at, structure_f
 UNKNOWN_INPUTS = (
     "the model was given inputs that the step had changed; which batch they are from was taken from the order"
 )
-_OF_EXCHANGE = ("no_sync_inverted", "never_synchronised")
+_DISTURBING = {"clip_every_micro_batch", "no_sync_inverted", "never_synchronised"}
 
 
 def judge_records(records: list[Record], task: Task, *, wants_schedule: bool) -> Proof:
     """The proof from the records of all ranks."""
-    faults: list[Fault] = []
-    notes: list[str] = []
     gradients = MicroGradients(task)
     natural = by_nature(task, gradients)
     clip = clip_of(records, task.reference)
     first_rate = float(task.optimizer(task.model()).param_groups[0]["lr"])
     attributions = attribute(records, gradients)
-    aligned = True
-    for record in records:
-        behind = fault_behind(record)
-        if behind is not None:
-            faults.append(behind)
-            aligned = False
-            continue
-        if not record.updates:
-            faults.append(fault("no_update", f"{len(record.forwards)} forward passes, and no update"))
-            aligned = False
-            continue
-        seen = look_at(record, task)
-        structure, ok = structure_faults(seen, task, record.rank)
-        exchange, more_notes = exchange_faults(record, seen) if task.reference.ranks else ([], [])
-        clipping = clip_faults(record, clip, task.reference)
-        schedule = schedule_faults(record, first_rate, wants_schedule)
-        faults += structure + exchange + clipping + schedule
-        notes += more_notes
-        aligned = aligned and ok
-        told_apart = {f.id for f in (*exchange, *clipping)}
-        if ok and not told_apart & {"clip_every_micro_batch", *_OF_EXCHANGE}:
-            own = [a for a in attributions if a.rank == record.rank]
-            scale = max(record.values("scale"), default=1.0) if _uses_scaler(record) else 1.0
-            faults += weight_faults(own, seen, task, record.rank, scale=scale)
-        if expected_rates(record, first_rate)[1]:
-            notes.append(PER_EPOCH)
-        if record.unknown_inputs:
-            notes.append(UNKNOWN_INPUTS)
+    looks = [_look(record, task, clip, first_rate if wants_schedule else None) for record in records]
     due = task.reference.epochs * len(task.windows())
-    gradient_difference, weight_difference = None, None
-    if aligned and all(len(record.updates) == due for record in records):
-        rates = expected_rates(records[0], first_rate)[0]
-        large = run_large_batch(task, clip, rates) if not natural else None
-        gradient_difference = max(
-            _difference(
-                update.gradient,
-                large.gradients[number]
-                if large
-                else clip.clipped(_expected(number, records, task, gradients)),
-            )
-            for record in records
-            for number, update in enumerate(record.updates)
-        )
-        if large:
-            weight_difference = max(_difference(record.weights[-1], large.weights) for record in records)
-        own_rates = [u.learning_rate for u in records[0].updates]
-        if not faults and weight_difference is not None and weight_difference > TOLERANCE:
-            if gradient_difference <= TOLERANCE or (not rates and len(set(own_rates)) > 1):
-                notes.append("the weights differ: the step uses an optimizer or a learning rate of its own")
-    once = _once(faults)
+    paired = all(look.aligned for look in looks) and all(len(r.updates) == due for r in records)
+    gradient_difference, weight_difference = (
+        _differences(records, task, gradients, clip, natural) if paired else (None, None)
+    )
+    faults: list[Fault] = []
+    for record, look in zip(records, looks, strict=True):
+        faults += look.faults
+        by_hand = not any(name.startswith("clip") for name, _ in record.calls)
+        same = by_hand and gradient_difference is not None and gradient_difference < TOLERANCE
+        if look.seen is not None and look.aligned and not look.disturbed and not same:
+            own = [a for a in attributions if a.rank == record.rank]
+            faults += weight_faults(own, look.seen, task, record.rank, scale=_scale(record))
+    notes = [note for look in looks for note in look.notes]
+    if not faults and weight_difference is not None and weight_difference > TOLERANCE:
+        notes.append("the weights differ: the step has an optimizer or a learning rate of its own")
     worst = max((a.unexplained for a in attributions), default=0.0)
-    if not once and (worst > 1e-6 or (gradient_difference or 0.0) > TOLERANCE):
-        told = f"gradients differ by up to {max(gradient_difference or 0.0, 0.0):.1e}"
-        if worst > 1e-6:
-            told += f"; {worst:.1%} of a gradient comes from none of the batches"
-        once = (fault("unexplained", told),)
+    if not faults and (worst > 1e-6 or (gradient_difference or 0.0) > TOLERANCE):
+        faults.append(_unexplained(worst, gradient_difference))
     return Proof(
-        faults=once,
+        faults=tuple({found.id: found for found in reversed(faults)}.values())[::-1],
         natural=natural,
         notes=tuple(dict.fromkeys(notes)),
         gradient_difference=gradient_difference,
         weight_difference=weight_difference,
         updates=max(len(record.updates) for record in records),
         expected_updates=due,
-        made_of=_made_of(attributions, task),
+        made_of=_made_of(attributions),
         columns=_columns(task),
         expected_made_of=_expected_made_of(task),
         bytes_sent=tuple(bytes_sent(record) for record in records) if task.reference.ranks else (),
     )
 
 
-def _uses_scaler(record: Record) -> bool:
-    return record.count("scale") + record.count("scaler.step") > 0
+@dataclass(frozen=True)
+class _Look:
+    """What the calls of one rank show. `disturbed`: weights would only repeat it in other words."""
+
+    faults: list[Fault]
+    notes: list[str]
+    seen: Seen | None = None
+    aligned: bool = False
+    disturbed: bool = False
+
+
+def _look(record: Record, task: Task, clip: Clip, first_rate: float | None) -> _Look:
+    behind = fault_behind(record)
+    if behind is not None:
+        return _Look([behind], [])
+    if not record.updates:
+        return _Look([fault("no_update", f"{len(record.forwards)} forward passes, and no update")], [])
+    seen = look_at(record, task)
+    faults, aligned = structure_faults(seen, task, record.rank)
+    exchange, notes = exchange_faults(record) if task.reference.ranks else ([], [])
+    clipping = clip_faults(record, clip, task.reference)
+    if first_rate is not None:
+        faults += schedule_faults(record, first_rate)
+        if expected_rates(record, first_rate)[1]:
+            notes.append(PER_EPOCH)
+    if record.unknown_inputs:
+        notes.append(UNKNOWN_INPUTS)
+    disturbed = bool({f.id for f in (*exchange, *clipping)} & _DISTURBING)
+    return _Look([*faults, *exchange, *clipping], notes, seen, aligned, disturbed)
+
+
+def _differences(
+    records: list[Record], task: Task, gradients: MicroGradients, clip: Clip, natural: tuple[str, ...]
+) -> tuple[float, float | None]:
+    """The largest differences of gradients and weights; by nature unequal ones from the passes themselves."""
+    if natural:
+        expected = [
+            clip.clipped(_expected(number, records, task, gradients))
+            for number in range(len(records[0].updates))
+        ]
+        weights = None
+    else:
+        first_rate = float(task.optimizer(task.model()).param_groups[0]["lr"])
+        large = run_large_batch(task, clip, expected_rates(records[0], first_rate)[0])
+        expected, weights = list(large.gradients), large.weights
+    gradient = max(
+        _difference(update.gradient, expected[number])
+        for record in records
+        for number, update in enumerate(record.updates)
+    )
+    if weights is None:
+        return gradient, None
+    return gradient, max(_difference(record.weights[-1], weights) for record in records)
+
+
+def _unexplained(worst: float, gradient_difference: float | None) -> Fault:
+    told = [f"gradients differ by up to {gradient_difference:.1e}"] if gradient_difference is not None else []
+    if worst > 1e-6:
+        told.append(f"{worst:.2%} of a gradient comes from none of the batches")
+    return fault("unexplained", "; ".join(told))
+
+
+def _scale(record: Record) -> float:
+    return max(record.values("scale"), default=1.0)
 
 
 def _expected(number: int, records: list[Record], task: Task, gradients: MicroGradients) -> Tensor:
@@ -126,11 +152,6 @@ def _difference(one: Tensor, other: Tensor) -> float:
     return float((one - other).norm() / other.norm().clamp_min(1e-300))
 
 
-def _once(faults: list[Fault]) -> tuple[Fault, ...]:
-    """One fault of each kind: what the first rank showed."""
-    return tuple({found.id: found for found in reversed(faults)}.values())[::-1]
-
-
 def _columns(task: Task) -> tuple[str, ...]:
     return tuple(
         f"{epoch + 1}.{number + 1}"
@@ -139,7 +160,7 @@ def _columns(task: Task) -> tuple[str, ...]:
     )
 
 
-def _made_of(attributions: list[Attribution], task: Task) -> tuple[tuple[float, ...], ...]:
+def _made_of(attributions: list[Attribution]) -> tuple[tuple[float, ...], ...]:
     """A row for each update of the first rank."""
     return tuple(
         tuple(round(float(ratio), 9) for ratio in a.ratios.flatten()) for a in attributions if a.rank == 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -178,10 +179,11 @@ class Recorder:
         for name in _CLIPPING:
             original = getattr(clipping, name)
             observed = functools.wraps(original)(functools.partial(self._clip, original))
-            for owner in (clipping, nn.utils):
-                _replace(stack, owner.__dict__, name, observed)
             for alias in [alias for alias, value in names.items() if value is original]:
                 _replace(stack, names, alias, observed)
+            for module in list(sys.modules.values()):  # who imported it by name has it in its own names
+                if getattr(module, "__dict__", {}).get(name) is original:
+                    _replace(stack, module.__dict__, name, observed)
 
     def _clip(self, original: FunctionType, parameters: Any, *args: Any, **kwargs: Any) -> Any:
         many = [parameters] if isinstance(parameters, Tensor) else list(parameters)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from course_lib.train.equivalence.attribution import Attribution
+from course_lib.train.equivalence.attribution import UNEXPLAINED, Attribution
 from course_lib.train.equivalence.catalogue import fault
 from course_lib.train.equivalence.proof import Fault
 from course_lib.train.equivalence.reference import Task
@@ -48,33 +48,46 @@ def weight_faults(
     attributions: list[Attribution], seen: Seen, task: Task, rank: int, *, scale: float
 ) -> list[Fault]:
     """Faults in the weights of one rank's updates, whose windows are those of the reference."""
-    found: list[Fault] = []
-    found += _old_gradients(attributions, seen, task, rank)
-    windows, lost = [], []
-    for attribution, own in zip(attributions, seen.own, strict=True):
-        if not own:
-            continue
-        gone = [c for c in own if abs(float(attribution.ratios[c])) < 0.01 and float(task.units[c[1]].sum())]
+    pairs = [
+        (attribution, own)
+        for attribution, own in zip(attributions, seen.own, strict=True)
+        if own and attribution.unexplained < UNEXPLAINED
+    ]
+    found = _old_gradients(pairs)
+    windows = []
+    for attribution, own in pairs:
+        ratios = {c: abs(float(attribution.ratios[c])) for c in own if float(task.units[c[1]].sum())}
+        most = max(ratios.values())
+        gone = [column for column, ratio in ratios.items() if ratio <= 0.01 * most or most < OLD]
         if gone:
-            lost.append((attribution, own, gone))
-        else:
+            kept = f"only {len(own) - len(gone)}" if len(gone) < len(own) else "none"
+            evidence = (
+                f"update {attribution.version + 1} holds {kept} of the {len(own)} micro-batches before it"
+            )
+            found.append(fault("zero_grad_misplaced", evidence))
+            return found
+        if _is_whole(own, task, rank):
             windows.append(_weights(attribution, own, task))
-    if lost:
-        attribution, own, gone = lost[0]
-        kept = "nothing" if len(gone) == len(own) else f"only {len(own) - len(gone)} of {len(own)}"
-        evidence = f"update {attribution.version + 1} holds {kept} of the micro-batches before it"
-        found.append(fault("zero_grad_misplaced", evidence))
-    return found + _twice(windows) + _distribution(windows) + _factor(windows, task, scale)
+    double = [told for window in windows if (told := _twice(window))]
+    windows = [window for window in windows if not _twice(window)]
+    return found + double[:1] + _distribution(windows) + _factor(windows, task, scale)
 
 
-def _old_gradients(attributions: list[Attribution], seen: Seen, task: Task, rank: int) -> list[Fault]:
+def _is_whole(own: dict[Column, float], task: Task, rank: int) -> bool:
+    """Whether the update saw each micro-batch of its window once: else its weights cannot add up."""
+    numbers = {number for _, number in own}
+    due = next(w for w in task.windows() if numbers & set(w))
+    mine = {number for number in due if number in task.of_rank(rank)}
+    return numbers == mine and all(abs(part - 1) < 0.01 for part in own.values())
+
+
+def _old_gradients(pairs: list[tuple[Attribution, dict[Column, float]]]) -> list[Fault]:
     used: set[Column] = set()
-    for attribution, own in zip(attributions, seen.own, strict=True):
+    for attribution, own in pairs:
         old = [c for c in used - own.keys() if abs(float(attribution.ratios[c])) > OLD]
         if old:
-            evidence = (
-                f"update {attribution.version + 1} still holds the gradients of {len(old)} micro-batches "
-            )
+            them = "a micro-batch" if len(old) == 1 else f"{len(old)} micro-batches"
+            evidence = f"update {attribution.version + 1} still holds the gradients of {them} "
             return [fault("zero_grad_missing", evidence + "that an earlier update has used")]
         used |= own.keys()
     return []
@@ -102,19 +115,15 @@ def _weights(attribution: Attribution, own: dict[Column, float], task: Task) -> 
     )
 
 
-def _twice(windows: list[WindowWeights]) -> list[Fault]:
+def _twice(window: WindowWeights) -> Fault | None:
     """A single micro-batch that counts twice as much as its neighbours: two backward passes through it."""
-    for window in windows:
-        ratios = window.weights / window.shares.clamp_min(1e-300)
-        usual = float(ratios.median())
-        double = [c for c, r in zip(window.columns, ratios, strict=True) if _close(float(r), 2 * usual)]
-        if len(window.columns) > 2 and len(double) == 1 and _close(float(ratios.min()), usual):
-            return [
-                fault(
-                    "batch_used_twice", f"micro-batch {double[0][1] + 1} counts twice as much as the others"
-                )
-            ]
-    return []
+    ratios = window.weights / window.shares.clamp_min(1e-300)
+    usual = float(ratios.median())
+    double = [c for c, r in zip(window.columns, ratios, strict=True) if _close(float(r), 2 * usual)]
+    if len(window.columns) > 2 and len(double) == 1 and _close(float(ratios.min()), usual):
+        evidence = f"micro-batch {double[0][1] + 1} counts twice as much as the others"
+        return fault("batch_used_twice", evidence)
+    return None
 
 
 def _distribution(windows: list[WindowWeights]) -> list[Fault]:
