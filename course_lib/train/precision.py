@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from course_lib.accelerators import Accelerator
 from course_lib.errors import CourseError
 from course_lib.train.float32_products import float32_products
 from course_lib.train.float_formats import FLOAT_FORMATS, Format
@@ -122,13 +123,29 @@ def precision_for(precision: "Precision | str | None", device: str | torch.devic
     return precision
 
 
+def peak_speedups(card: Accelerator) -> dict[Format, float]:
+    """How many times as fast as fp32 a card's peak rate is in each format, from the catalogue.
+
+    A format for which the card has no fast circuits, or of which no source tells, is left out. These are
+    peaks: a training step gains less. Raises CourseError when the card's fp32 rate is not known.
+    """
+    if card.fp32_tflops is None:
+        raise CourseError(f"The catalogue does not know the fp32 rate of {card.name}: choose another card.")
+    rates: dict[Format, float | None] = {
+        "tf32": card.tf32_tflops,
+        "bf16": card.bf16_tflops,
+        "fp16": card.fp16_tflops,
+    }
+    return {name: rate / card.fp32_tflops for name, rate in rates.items() if rate is not None}
+
+
 def choose(device: str | torch.device, speedups: Mapping[Format, float] | None = None) -> Precision:
     """The format that is fast on this device, not merely one that it can hold.
 
     `speedups` says how many times as fast as fp32 a matrix product is in each format, for a card that is
-    elsewhere; left out, it is measured here, within a second. bf16 is chosen where it is worthwhile and
-    nearly as fast as fp16, else fp16, else tf32, else fp32. Raises CourseError for a speed-up that is not a
-    positive number, and when a device that is not here is to be measured.
+    elsewhere (`peak_speedups`, for one); left out, it is measured here, within a second. bf16 is chosen where
+    it is worthwhile and nearly as fast as fp16, else fp16, else tf32, else fp32. Raises CourseError for a
+    speed-up that is not a positive number, and when a device that is not here is to be measured.
     """
     device = torch.device(device)
     if speedups is None:
