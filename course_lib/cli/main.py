@@ -49,6 +49,9 @@ COMMANDS = {
     "explain": Command("Take home", "course_lib.cli.explain:explain", "Say what an error or dump means."),
     "watch": Command("Take home", "course_lib.cli.watch:watch", "Show cards, cores and memory, live."),
     "plan": Command("Take home", "course_lib.cli.plan:plan", "Say which cards a model fits, without one."),
+    "remedies": Command(
+        "Take home", "course_lib.cli.remedies:remedies", "Rank what would make a model fit a card."
+    ),
     "cost": Command("Take home", "course_lib.cli.cost:cost", "Say what hours of computing cost, all in all."),
     "cards": Command("Take home", "course_lib.cli.cards:cards", "List cards, or tell all about one."),
     "script": Command("Take home", "course_lib.cli.script:script", "Write a script for one card, or many."),
