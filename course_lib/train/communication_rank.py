@@ -23,7 +23,7 @@ def measure_emulated(
     compute_s: float = 0.05,
     gradient_mib: float = 8.0,
     layers: int = 8,
-    bucket_cap_mb: float = 25.0,
+    bucket_cap_mb: float | None = None,
     pairs: int = 10,
     trace: bool = False,
 ) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def _measure(
     gradient_mib: float,
     pairs: int,
     layers: int = 8,
-    bucket_cap_mb: float = 25.0,
+    bucket_cap_mb: float | None = None,
     trace: bool = False,
 ) -> dict[str, Any]:
     network = EmulatedNetwork(compute_s=compute_s, gradient_bytes=round(gradient_mib * MIB), layers=layers)

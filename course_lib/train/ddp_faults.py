@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -24,7 +25,7 @@ from course_lib.train import checkpoint
 from course_lib.train.distributed import Ranks, process_group
 
 WAIT_S = 2.0
-"""After so many seconds a rank gives up to wait for another."""
+"""After so many seconds a rank gives up to wait for another. (For all to start, they have a minute.)"""
 
 
 class Branches(nn.Module):
@@ -43,6 +44,18 @@ class Branches(nn.Module):
         return logits
 
 
+def _wrapped(ranks: Ranks, model: nn.Module) -> nn.Module:
+    """The model as DDP, in a group of all ranks that waits WAIT_S at most."""
+    return ranks.wrap(model, process_group=_impatient_group())
+
+
+def _impatient_group() -> dist.ProcessGroup:
+    dist.barrier()  # so that all are here when it is made
+    group = dist.new_group(timeout=timedelta(seconds=WAIT_S))
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
 def step(model: nn.Module, **options: bool) -> None:
     """One small training step, without the optimizer."""
     loss = cross_entropy(model(torch.rand(5, 4), **options), torch.zeros(5, dtype=torch.int64))
@@ -51,7 +64,7 @@ def step(model: nn.Module, **options: bool) -> None:
 
 def killed(ranks: Ranks) -> None:
     """The system kills the last rank in the middle of its work."""
-    model = ranks.wrap(Branches())
+    model = _wrapped(ranks, Branches())
     step(model)
     if _is_last(ranks):
         psutil.Process().kill()
@@ -60,7 +73,7 @@ def killed(ranks: Ranks) -> None:
 
 def hang(ranks: Ranks) -> None:
     """The last rank is stuck in its data."""
-    model = ranks.wrap(Branches())
+    model = _wrapped(ranks, Branches())
     step(model)
     if _is_last(ranks):
         _read_a_batch_that_never_comes()
@@ -73,26 +86,26 @@ def _read_a_batch_that_never_comes() -> None:
 
 def uneven_data(ranks: Ranks) -> None:
     """The last rank has fewer batches than the others."""
-    model = ranks.wrap(Branches())
+    model = _wrapped(ranks, Branches())
     for _ in range(2 if _is_last(ranks) else 4):
         step(model)
 
 
 def mismatched_shapes(ranks: Ranks) -> None:
     """The last rank has built another model."""
-    step(ranks.wrap(Branches(hidden=9 if _is_last(ranks) else 8)))
+    step(_wrapped(ranks, Branches(hidden=9 if _is_last(ranks) else 8)))
 
 
 def unused_parameters(ranks: Ranks) -> None:
     """A part of the model takes no part in the loss."""
-    model = ranks.wrap(Branches())
+    model = _wrapped(ranks, Branches())
     for _ in range(3):
         step(model, use_branch=False)
 
 
 def exception(ranks: Ranks) -> None:
     """The last rank finds a label that does not exist."""
-    model = ranks.wrap(Branches())
+    model = _wrapped(ranks, Branches())
     step(model)
     if _is_last(ranks):
         raise IndexError("Target 12 is out of bounds.")
@@ -103,7 +116,7 @@ def out_of_memory(ranks: Ranks) -> None:
     """The last rank really has no more memory."""
     from course_lib.train.limited_child import memory_limit
 
-    model = ranks.wrap(Branches())
+    model = _wrapped(ranks, Branches())
     step(model)
     if _is_last(ranks):
         with memory_limit(64 * 2**20):
@@ -132,11 +145,12 @@ def _fill_disk(path: Path) -> None:
 
 def mismatched_collective(ranks: Ranks) -> None:
     """The last rank calls another collective than the others."""
+    group = _impatient_group()
     if _is_last(ranks):
-        dist.broadcast(torch.zeros(4), src=0)
+        dist.broadcast(torch.zeros(4), src=0, group=group)
     else:
-        dist.all_reduce(torch.zeros(4))
-    dist.barrier()
+        dist.all_reduce(torch.zeros(4), group=group)
+    dist.barrier(group)
 
 
 def port_in_use() -> None:
@@ -163,7 +177,7 @@ def wrong_world_size() -> None:
 
 def interrupt(ranks: Ranks) -> None:
     """Train until somebody interrupts."""
-    model = ranks.wrap(Branches())
+    model = _wrapped(ranks, Branches())
     ranks.print("training")
     while True:
         step(model)
@@ -191,7 +205,7 @@ def commit(fault: str) -> None:
         return
     if fault not in IN_A_GROUP:
         raise CourseError(f"There is no fault {fault!r}: choose one of {', '.join(FAULTS)}.")
-    with process_group(device="cpu", timeout_s=WAIT_S) as ranks:
+    with process_group(device="cpu", timeout_s=60) as ranks:
         IN_A_GROUP[fault](ranks)
 
 
