@@ -1,6 +1,7 @@
 """How many trials, and how many failures, does it take to find the largest batch, and how near does it come?
 
-    python benchmarks/find_batch.py --truth memory_a100_40gb_timm.csv [--limit N] [--no-child] [--json]
+    python benchmarks/find_batch.py --truth memory_a100_40gb_timm.csv [--limit N] [--minutes M] [--no-child]
+                                    [--json]
 
 Three devices, each with a memory that is known exactly, so that the true largest batch is known too:
 
@@ -23,6 +24,7 @@ import logging
 import statistics
 import sys
 import tempfile
+import time
 import warnings
 from bisect import bisect_right
 from collections import defaultdict
@@ -264,13 +266,19 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
     }
 
 
-def on_replayed(models: Sequence[str]) -> tuple[dict[str, list[Outcome]], list[str]]:
-    """Every search on every model's replayed step, and the models for which there is none."""
+def on_replayed(models: Sequence[str], minutes: float) -> tuple[dict[str, list[Outcome]], list[str]]:
+    """Every search on every model's replayed step, for so many minutes, and the models for which there is
+    none.
+    """
     import timm
 
     found: dict[str, list[Outcome]] = defaultdict(list)
     left_out: list[str] = []
-    for model in models:
+    end = time.monotonic() + 60 * minutes
+    for number, model in enumerate(models):
+        if time.monotonic() > end:
+            left_out.append(f"{len(models) - number} models: the time was over")
+            break
         if not timm.is_model(model):
             left_out.append(f"{model}: timm does not know it any more")
             continue
@@ -344,6 +352,9 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--limit", type=int, help="rows, drawn by model with a fixed seed")
     parser.add_argument(
+        "--minutes", type=float, default=float("inf"), help="begin no further model on the replayed card then"
+    )
+    parser.add_argument(
         "--no-child", action="store_true", help="leave out the real child, which takes a minute or two"
     )
     parser.add_argument("--json", action="store_true")
@@ -352,7 +363,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows = read_table(arguments.truth)
     chosen = sample(rows, arguments.limit)
-    replayed, left_out = on_replayed(list(dict.fromkeys(row.model for row in chosen)))
+    models = list(dict.fromkeys(row.model for row in chosen))
+    replayed, left_out = on_replayed(models, arguments.minutes)
     measured = on_measured(chosen)
     child = [] if arguments.no_child else in_child()
     in_children = [Outcome(one["trials"], one["ooms"], one["batch_size"] / one["largest"]) for one in child]

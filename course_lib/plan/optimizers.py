@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,21 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class OptimizerRule:
     """``states``: tensors of the parameter's size kept from the first step on. ``temporaries``: as many
-    for a moment in each step. ``first_temporaries``: the same in the first step, if it differs.
-    ``factored``: the states are a row and a column for each matrix (Adafactor).
+    for a moment in each step. ``factored``: the states are a row and a column for each matrix (Adafactor).
+    ``foreach``: whether the step works on all parameters together, and so holds the temporaries of all at
+    once; else on one after the other.
     """
 
     name: str
     states: int
     temporaries: int
     factored: bool = False
+    foreach: bool = True
+
+    def temporary_bytes(self, parameter_bytes: Sequence[int]) -> int:
+        """The most bytes of temporaries at one moment of the step, from the bytes of each parameter."""
+        at_once = sum(parameter_bytes) if self.foreach else max(parameter_bytes, default=0)
+        return self.temporaries * at_once
 
     def state_bytes(self, shape: tuple[int, ...], nbytes: int) -> tuple[int, ...]:
         """The sizes in bytes of the tensors kept for one parameter."""

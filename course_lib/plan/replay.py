@@ -121,7 +121,12 @@ def replay(
         gradients = _micro_batch(program, allocator, trials=step == 0)
         for _ in range(accumulate - 1):
             _micro_batch(program, allocator, trials=False, adds=True)
-        passing = [take(size) for _ in range(optimizer.temporaries) for _, size in program.parameters]
+        passing: list[int] = []
+        for _, size in program.parameters:
+            if not optimizer.foreach:
+                while passing:
+                    give(passing.pop())
+            passing += [take(size) for _ in range(optimizer.temporaries)]
         if step == 0:
             for shape, nbytes in program.parameters:
                 for size in optimizer.state_bytes(shape, nbytes):

@@ -76,7 +76,8 @@ def timeline(
             series.append((trace.ops[op].phase, live))
             if live > peak:
                 peak, peak_at = live, number
-    step_live = live + optimizer.temporaries * gradient_bytes
+    step_temporaries = optimizer.temporary_bytes([trace.blocks[index].nbytes for index in gradients])
+    step_live = live + step_temporaries
     series.append(("optimizer", step_live))
     in_step = step_live > peak
     alive = _alive(trace, len(trace.events) - 1 if in_step else peak_at, accumulate)
@@ -86,7 +87,7 @@ def timeline(
     by_category["optimizer"] += state_bytes
     by_category["gradient"] += kept
     if in_step:
-        by_category["temporary"] += optimizer.temporaries * gradient_bytes
+        by_category["temporary"] += step_temporaries
     top = sorted(alive, key=lambda block: -block.nbytes)[:largest]
     stride = max(1, len(series) // points)
     # A point stands for the most that was alive around it, so that no peak is lost between two points.
