@@ -1,0 +1,24 @@
+"""How fast is data loaded, what does a step wait for, and with which settings does it wait least?
+
+    measurement = measure(loader, step)      where the time goes
+    tuned = tune(dataset, step)              the settings that are best on this machine
+
+In the order in which they build on each other:
+
+- ``workers``: a pass over a loader whose workers end with it
+- ``settings``: the settings of a loader, and the same loader with others
+- ``rules``: what others suggest without measuring
+- ``probe``: what one batch costs to make, part by part
+- ``measure``, ``measurement``: the differential, and what it says
+- ``model``: throughput against the number of workers
+- ``memory``: what workers take, and whether that fits
+- ``tune``, ``tuning``: few trials, and their result
+- ``recipes``: one change at a time, each with its measured gain
+- ``faults``, ``faulty_child``: what goes wrong with workers, for real, in a child
+"""
+
+from course_lib.train.loading.measure import measure
+from course_lib.train.loading.measurement import LoaderMeasurement
+from course_lib.train.loading.settings import LoaderSettings
+
+__all__ = ["LoaderMeasurement", "LoaderSettings", "measure"]

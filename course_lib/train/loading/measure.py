@@ -1,0 +1,157 @@
+"""How long does a training step wait for its loader, and for which part of it?
+
+    measure(loader, step)
+
+The differential: one batch again and again (the step alone), a few batches that lie ready (and their
+transfer), then the real loader. The wait of the third is split by what a batch costs to make (`probe`).
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import cycle
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from course_lib.errors import CourseError
+from course_lib.train.batch import to_device
+from course_lib.train.loading.measurement import LoaderMeasurement, Rate, StallPart
+from course_lib.train.loading.probe import BatchCost, probe
+from course_lib.train.loading.step_bench import Row, Step, StepBench, mean, rates
+from course_lib.train.loading.workers import open_epochs, open_iterator
+
+Progress = Callable[[float, str], None]
+
+SHORT_EPOCHS = 3  # epochs of a single round after which that round counts
+ALONE, CACHED, REAL = 0.15, 0.15, 0.55  # shares of the budget; the rest is the probe's
+
+
+def measure(
+    loader: Iterable[Any],
+    step: Step,
+    *,
+    budget_s: float = 6.0,
+    repeats: int = 3,
+    device: str | torch.device | None = None,
+    progress: Progress | None = None,
+) -> LoaderMeasurement:
+    """Measure how long `step(batch)` waits for `loader`, and split that wait.
+
+    Args:
+        loader: a `DataLoader`, or anything that gives batches; its epochs begin anew as often as needed.
+        step: takes a batch that is on the device. A TrainingStep, an EmulatedStep, or any function.
+        budget_s: seconds to measure for, more than 0; each part takes two steps at least.
+        repeats: windows of which the median counts and the spread is told, 1 or more.
+        device: where batches go; by default where the step is, else the CPU.
+        progress: hears how far it is, from 0 to 1, and what is being done.
+
+    Raises:
+        CourseError: a loader without batches, or settings that make no sense. What the data set or the step
+            raise is passed on. Workers are gone in any case.
+    """
+    if not budget_s > 0 or repeats < 1:
+        raise CourseError(
+            f"A budget of {budget_s} s and {repeats} repeats measure nothing: give some seconds, and 1 or "
+            "more repeats."
+        )
+    where = torch.device(device if device is not None else getattr(step, "device", "cpu"))
+    bench = StepBench(step, where)
+    tell = progress or _say_nothing
+    tell(0.0, "making a few batches here")
+    cost = _cost_of(loader, budget_s)
+    ready = list(cost.batches) if cost is not None else _first_batches(loader)
+    tell(0.2, "the step alone")
+    on_device = to_device(ready[0], where)
+    step(on_device)  # warms up
+    alone = _windows(bench, cycle([on_device]), budget_s * ALONE, repeats)
+    tell(0.35, "batches that lie ready")
+    cached = _windows(bench, cycle(ready), budget_s * CACHED, repeats)
+    tell(0.5, "the loader")
+    num_workers = getattr(loader, "num_workers", 0)
+    rows, first_batch_s = _real(bench, loader, budget_s * REAL, num_workers)
+    tell(1.0, "done")
+    step_alone_s = mean(alone, "step_s")
+    wait_s, transfer_s, step_s = (mean(rows, name) for name in ("wait_s", "transfer_s", "step_s"))
+    return LoaderMeasurement(
+        alone=Rate.of(rates(alone, repeats)),
+        cached=Rate.of(rates(cached, repeats)),
+        real=Rate.of(rates(rows, repeats)),
+        step_s=step_s,
+        step_alone_s=step_alone_s,
+        wait_s=wait_s,
+        transfer_s=transfer_s,
+        stall=None if cost is None else split_stall(cost, wait_s, transfer_s, step_s - step_alone_s),
+        first_batch_s=tuple(first_batch_s),
+        batches=len(rows),
+        num_workers=num_workers,
+        device=str(where),
+        emulated=bool(getattr(step, "emulated", False)),
+    )
+
+
+def split_stall(cost: BatchCost, wait_s: float, transfer_s: float, slower_s: float) -> dict[StallPart, float]:
+    """Give the wait of a step to the parts that making a batch consists of, in their proportion.
+
+    No part can be waited for longer than it takes: what is left over is handing over. Workers that are ahead
+    hide some of each part, so the proportion stays. Seconds, of one step.
+    """
+    parts = (cost.read_s, cost.decode_s, cost.collate_s, cost.share_s)
+    whole = sum(parts)
+    given = [min(part, wait_s * part / whole) if whole else 0.0 for part in parts]
+    rest = max(0.0, wait_s - sum(given))
+    return {
+        "reading": given[0],
+        "decoding": given[1],
+        "collating": given[2],
+        "transfer": given[3] + rest + transfer_s,
+        "slower step": max(0.0, slower_s),
+    }
+
+
+def _cost_of(loader: Iterable[Any], budget_s: float) -> BatchCost | None:
+    if not isinstance(loader, DataLoader):
+        return None
+    return probe(loader, budget_s=budget_s * (1 - ALONE - CACHED - REAL))
+
+
+def _first_batches(loader: Iterable[Any]) -> list[Any]:
+    with open_iterator(loader) as iterator:
+        first = [batch for batch, _ in zip(iterator, range(2), strict=False)]
+    if not first:
+        raise CourseError("The loader gave no batch: give one with at least one.")
+    return first
+
+
+def _windows(bench: StepBench, batches: Iterator[Any], budget_s: float, repeats: int) -> list[Row]:
+    return [row for _ in range(repeats) for row in bench.run(batches, budget_s / repeats, at_least=2)]
+
+
+def _real(
+    bench: StepBench, loader: Iterable[Any], budget_s: float, num_workers: int
+) -> tuple[list[Row], list[float]]:
+    """Steps in the steady state, and what each epoch waited for its first batch."""
+    rows: list[Row] = []
+    first_batch_s: list[float] = []
+    round_of = max(1, num_workers)
+    begin = time.perf_counter()
+    with open_epochs(loader) as next_epoch:
+        while not rows or time.perf_counter() - begin < budget_s:
+            asked = time.perf_counter()
+            batches = next_epoch()
+            started_s = time.perf_counter() - asked
+            # The first round of batches comes while the workers still start: it does not count.
+            first = bench.run(batches, 0.0, at_least=round_of, round_of=round_of)
+            if not first:
+                raise CourseError("The loader gave no batch: check the data set's length and drop_last.")
+            first_batch_s.append(started_s + first[0].wait_s)
+            left = max(0.0, budget_s - (time.perf_counter() - begin))
+            steady = bench.run(batches, left, at_least=2 * round_of, round_of=round_of)
+            rows += steady
+            if not steady and len(first_batch_s) >= SHORT_EPOCHS:
+                rows += first  # an epoch is one round: all there is to measure
+    return rows, first_batch_s
+
+
+def _say_nothing(share: float, doing: str) -> None:
+    """Nobody listens."""

@@ -1,0 +1,135 @@
+"""With which settings does a `DataLoader` load, and how is the same loader made with others?"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+
+from course_lib.errors import CourseError
+
+StartMethod = Literal["fork", "forkserver", "spawn"]
+DEFAULT_PREFETCH = 2
+
+
+@dataclass(frozen=True)
+class LoaderSettings:
+    """How a loader works: nothing here changes which samples come, only when they are ready.
+
+    `threads` are those of the training process (`torch.set_num_threads`), None to leave them; a worker always
+    computes with one. `start_method` None is the system's own.
+    """
+
+    num_workers: int = 0
+    prefetch_factor: int | None = None
+    persistent_workers: bool = False
+    pin_memory: bool = False
+    threads: int | None = None
+    start_method: StartMethod | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments for `DataLoader`."""
+        given: dict[str, Any] = {"num_workers": self.num_workers, "pin_memory": self.pin_memory}
+        if self.num_workers:
+            given["persistent_workers"] = self.persistent_workers
+            if self.prefetch_factor is not None:
+                given["prefetch_factor"] = self.prefetch_factor
+            if self.start_method is not None:
+                given["multiprocessing_context"] = self.start_method
+        return given
+
+    def code(self) -> str:
+        """The arguments as they are typed."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        threads = f"; torch.set_num_threads({self.threads})" if self.threads is not None else ""
+        return f"DataLoader(..., {self.code()}){threads}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is loaded: a data set and how its samples become batches, apart from any settings."""
+
+    dataset: Dataset[Any]
+    batch_size: int | None
+    arguments: Mapping[str, Any]  # sampler, collate_fn and the like
+
+    @classmethod
+    def of(cls, dataset: Any, batch_size: int | None = None, collate_fn: Any = None) -> "Source":
+        """From a data set, or from a `DataLoader`, whose sampler, batches and collating are kept.
+
+        Raises CourseError for something else, for an empty data set, and for a batch size below 1.
+        """
+        if batch_size is not None and batch_size < 1:
+            raise CourseError(f"The batch size must be 1 or more, not {batch_size}.")
+        if isinstance(dataset, DataLoader):
+            return cls._of_loader(dataset, batch_size)
+        if isinstance(dataset, IterableDataset):
+            arguments = {"batch_size": batch_size or 32, "collate_fn": collate_fn}
+            return cls(dataset, batch_size or 32, arguments)
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise CourseError(
+                f"A {type(dataset).__name__} cannot be loaded from: give a data set with __getitem__ and "
+                "__len__, an IterableDataset, or a DataLoader."
+            )
+        if len(dataset) == 0:
+            raise CourseError("The data set is empty: give one with at least one sample.")
+        size = batch_size or 32
+        sampler = RandomSampler(dataset, replacement=len(dataset) < size)
+        arguments = {"batch_size": size, "sampler": sampler, "collate_fn": collate_fn}
+        return cls(dataset, size, arguments)
+
+    @classmethod
+    def _of_loader(cls, loader: DataLoader[Any], batch_size: int | None) -> "Source":
+        kept: dict[str, Any] = {
+            "collate_fn": loader.collate_fn,
+            "worker_init_fn": loader.worker_init_fn,
+            "timeout": loader.timeout,
+        }
+        if batch_size is not None and loader.batch_size is not None:
+            kept |= {"batch_size": batch_size, "drop_last": loader.drop_last}
+            if not isinstance(loader.dataset, IterableDataset):
+                kept["sampler"] = loader.sampler
+            return cls(loader.dataset, batch_size, kept)
+        if isinstance(loader.dataset, IterableDataset):
+            kept |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
+        elif loader.batch_sampler is not None:
+            kept["batch_sampler"] = loader.batch_sampler
+        else:
+            kept |= {"batch_size": None, "sampler": loader.sampler}
+        return cls(loader.dataset, loader.batch_size, kept)
+
+    def loader(self, settings: LoaderSettings, *, endless: bool = False) -> DataLoader[Any]:
+        """A loader with these settings. With `endless`, its sampler begins anew where an epoch ends."""
+        given = dict(self.arguments) | settings.arguments()
+        if settings.num_workers == 0:
+            given.pop("timeout", None)  # it is a limit for workers
+        if endless:
+            for name in ("batch_sampler", "sampler"):
+                if given.get(name) is not None:
+                    given[name] = _Endless(given[name])
+        return DataLoader(self.dataset, **given)
+
+
+class _Endless:
+    """A sampler over and over."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            drawn = False
+            for one in self.sampler:
+                drawn = True
+                yield one
+            if not drawn:
+                return
+
+    def __len__(self) -> int:
+        return 2**40

@@ -1,0 +1,91 @@
+"""How are a loader's workers let go, and how much memory does each of them take?
+
+`open_iterator` starts a pass over a loader and ends its workers with the block, whatever happens in it: an
+exception, a `break` or an interrupt. A worker that does not end within a few seconds is killed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+
+GRACE_S = 5.0
+
+
+@contextmanager
+def open_iterator(loader: Iterable[Any]) -> Iterator[Iterator[Any]]:
+    """A pass over the loader. At the end of the block its workers have ended, persistent ones too."""
+    iterator = iter(loader)
+    try:
+        yield iterator
+    finally:
+        end_workers(iterator)
+        if getattr(loader, "_iterator", None) is iterator:
+            loader._iterator = None  # type: ignore[attr-defined]  # else a loader with persistent workers keeps it
+
+
+class open_epochs:  # noqa: N801 - used as a function, like open
+    """Passes over a loader, one after the other; at the end of the block the workers of the last have ended.
+
+    With persistent workers a new epoch goes on with the workers of the one before.
+    """
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self._loader = loader
+        self._open: Any = None
+
+    def __enter__(self) -> Callable[[], Iterator[Any]]:
+        return self._next
+
+    def _next(self) -> Iterator[Any]:
+        if self._open is not None and not getattr(self._loader, "persistent_workers", False):
+            self._close()
+        if self._open is None:
+            self._open = open_iterator(self._loader)
+            iterator: Iterator[Any] = self._open.__enter__()
+            return iterator
+        return iter(self._loader)
+
+    def _close(self, *raised: Any) -> None:
+        if self._open is not None:
+            opened, self._open = self._open, None
+            opened.__exit__(*(raised or (None, None, None)))
+
+    def __exit__(self, *raised: object) -> None:
+        self._close()
+
+
+def worker_pids(iterator: Iterator[Any]) -> list[int]:
+    """The process ids of a `DataLoader` iterator's workers; none for other iterators."""
+    return [worker.pid for worker in getattr(iterator, "_workers", ()) if worker.pid is not None]
+
+
+def end_workers(iterator: Iterator[Any]) -> None:
+    """End the workers of a `DataLoader` iterator, and wait for their end."""
+    processes = []
+    for pid in worker_pids(iterator):
+        with suppress(psutil.NoSuchProcess):
+            processes.append(psutil.Process(pid))
+    shut_down = getattr(iterator, "_shutdown_workers", None)  # what the iterator's own __del__ calls
+    try:
+        if shut_down is not None:
+            shut_down()
+    finally:
+        _, alive = psutil.wait_procs(processes, timeout=GRACE_S)
+        for process in alive:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, timeout=GRACE_S)
+
+
+def private_bytes(pids: Iterable[int]) -> int | None:
+    """The most memory that one of these processes has for itself, in bytes: what ending it would free.
+
+    None when the system tells it for none of them.
+    """
+    found = []
+    for pid in pids:
+        with suppress(psutil.Error, NotImplementedError):
+            found.append(int(psutil.Process(pid).memory_full_info().uss))
+    return max(found, default=None)
