@@ -16,9 +16,11 @@ from typing import Any
 from course_lib.errors import CourseError
 from course_lib.train.equivalence.calling import wants
 from course_lib.train.equivalence.judging import judge_records
+from course_lib.train.equivalence.processes import prove_elsewhere
 from course_lib.train.equivalence.proof import Fault, Proof
 from course_lib.train.equivalence.reference import Reference, Task
-from course_lib.train.equivalence.watching import record_step
+from course_lib.train.equivalence.stopped import fault_behind
+from course_lib.train.equivalence.watching import record_step, why_stopped
 
 __all__ = ["Fault", "Proof", "Reference", "prove"]
 
@@ -35,13 +37,16 @@ def prove(
 
     Or it is a text: "my_step.py", "my_step.py:train", "my_module:train". Then it runs in a process of its
     own, which is ended after `time_limit_s`; with `reference.ranks` in several that train together. With
-    ranks, a function must stand at the top of a module.
+    ranks, a function must stand at the top of a module. A file may hold its own `reference = Reference(...)`
+    (for one rank), which counts where none is given.
 
     Raises CourseError for a step that cannot be called so, for the time limit, and for an error in the step
     that no known fault explains.
     """
-    reference = reference or Reference()
-    if callable(step) and not reference.ranks:
-        task = Task(reference)
-        return judge_records([record_step(step, task)], task, wants_schedule=wants(step, "scheduler"))
-    raise CourseError("not yet")
+    if not callable(step) or (reference is not None and reference.ranks):
+        return prove_elsewhere(step, reference, time_limit_s=time_limit_s)
+    task = Task(reference or Reference())
+    record = record_step(step, task)
+    if record.error and fault_behind(record) is None:
+        raise CourseError(why_stopped(record))
+    return judge_records([record], task, wants_schedule=wants(step, "scheduler"))

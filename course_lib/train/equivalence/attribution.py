@@ -14,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from course_lib.train.equivalence.record import Forward, Record, Update
-from course_lib.train.equivalence.reference import Task, rows_of
+from course_lib.train.equivalence.reference import Task, joined, rows_of
 
 UNEXPLAINED = 1e-7
 """Above this part of a gradient's norm, something is in it that no recorded forward pass explains."""
+OLD = 1e-6
+"""More than this of an old gradient is not noise. With a scaler an old one is divided by the scale again."""
 _MOST_COMPONENTS = 50_000  # of the gradient that are looked at: enough to tell some dozen batches apart
 
 
@@ -52,12 +54,16 @@ class MicroGradients:
             self.set_weights(record.weights[forward.version])
             self.model.train(forward.training)
             parts = self._parts(forward.samples)
+            pieces = [rows_of(self.task.batches[number], rows) for number, rows in parts]
             units = [float(self.task.units[number][rows].sum()) for number, rows in parts]
+            whole = joined(pieces)
             gradient = torch.zeros(self.task.parameters, dtype=torch.float64)
-            for (number, rows), counted in zip(parts, units, strict=True):
-                if counted:
-                    batch = rows_of(self.task.batches[number], rows)
-                    gradient += counted / sum(units) * self.gradient(batch, forward.random)
+            if whole is not None and sum(units):
+                gradient = self.gradient(whole, forward.random)
+            elif sum(units):
+                for piece, counted in zip(pieces, units, strict=True):
+                    if counted:
+                        gradient += counted / sum(units) * self.gradient(piece, forward.random)
             self._kept[key] = gradient
         return self._kept[key]
 

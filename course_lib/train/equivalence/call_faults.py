@@ -80,8 +80,11 @@ def schedule_faults(record: Record, first_rate: float) -> list[Fault]:
     return [fault("scheduler_too_fast" if rates[-1] < expected[-1] else "scheduler_too_slow", evidence)]
 
 
-def exchange_faults(record: Record) -> tuple[list[Fault], list[str]]:
-    """Where a rank sent its gradients; a note where it sent more than needed."""
+def exchange_faults(record: Record, *, alone: bool) -> tuple[list[Fault], list[str]]:
+    """Where a rank sent its gradients; a note where it sent more than needed.
+
+    `alone` says that its updates hold nothing of the other ranks: they may have exchanged by other means.
+    """
     sent = _sent_after(record)
     begin = 0
     flags: list[list[bool]] = []
@@ -91,7 +94,7 @@ def exchange_faults(record: Record) -> tuple[list[Fault], list[str]]:
     many = [of_window for of_window in flags if len(of_window) > 1]
     told = f"gradients were sent after {sum(map(sum, flags))} of {sum(map(len, flags))} backward passes"
     if not any(map(any, flags)):
-        return ([] if record.count("other exchange") else [fault("never_synchronised", told)]), []
+        return ([fault("never_synchronised", told)] if alone else []), []
     if many and all(not window[-1] and any(window[:-1]) for window in many):
         return [fault("no_sync_inverted", told + ", and not after the last of a window")], []
     if many and all(all(window) for window in many):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from course_lib.train.equivalence.attribution import Attribution, MicroGradients, attribute
+from course_lib.train.equivalence.attribution import OLD, Attribution, MicroGradients, attribute
 from course_lib.train.equivalence.call_faults import (
     PER_EPOCH,
     bytes_sent,
@@ -38,7 +38,9 @@ def judge_records(records: list[Record], task: Task, *, wants_schedule: bool) ->
     clip = clip_of(records, task.reference)
     first_rate = float(task.optimizer(task.model()).param_groups[0]["lr"])
     attributions = attribute(records, gradients)
-    looks = [_look(record, task, clip, first_rate if wants_schedule else None) for record in records]
+    of_rank = {r.rank: [a for a in attributions if a.rank == r.rank] for r in records}
+    rate = first_rate if wants_schedule else None
+    looks = [_look(record, task, of_rank[record.rank], clip, rate) for record in records]
     due = task.reference.epochs * len(task.windows())
     paired = all(look.aligned for look in looks) and all(len(r.updates) == due for r in records)
     gradient_difference, weight_difference = (
@@ -50,8 +52,7 @@ def judge_records(records: list[Record], task: Task, *, wants_schedule: bool) ->
         by_hand = not any(name.startswith("clip") for name, _ in record.calls)
         same = by_hand and gradient_difference is not None and gradient_difference < TOLERANCE
         if look.seen is not None and look.aligned and not look.disturbed and not same:
-            own = [a for a in attributions if a.rank == record.rank]
-            faults += weight_faults(own, look.seen, task, record.rank, scale=_scale(record))
+            faults += weight_faults(of_rank[record.rank], look.seen, task, record.rank, scale=_scale(record))
     notes = [note for look in looks for note in look.notes]
     if not faults and weight_difference is not None and weight_difference > TOLERANCE:
         notes.append("the weights differ: the step has an optimizer or a learning rate of its own")
@@ -84,15 +85,20 @@ class _Look:
     disturbed: bool = False
 
 
-def _look(record: Record, task: Task, clip: Clip, first_rate: float | None) -> _Look:
+def _look(
+    record: Record, task: Task, attributions: list[Attribution], clip: Clip, first_rate: float | None
+) -> _Look:
     behind = fault_behind(record)
     if behind is not None:
         return _Look([behind], [])
     if not record.updates:
         return _Look([fault("no_update", f"{len(record.forwards)} forward passes, and no update")], [])
-    seen = look_at(record, task)
+    seen = look_at(record, task, attributions)
     faults, aligned = structure_faults(seen, task, record.rank)
-    exchange, notes = exchange_faults(record) if task.reference.ranks else ([], [])
+    exchange: list[Fault] = []
+    notes: list[str] = []
+    if task.reference.ranks:
+        exchange, notes = exchange_faults(record, alone=_is_alone(attributions, task))
     clipping = clip_faults(record, clip, task.reference)
     if first_rate is not None:
         faults += schedule_faults(record, first_rate)
@@ -102,6 +108,12 @@ def _look(record: Record, task: Task, clip: Clip, first_rate: float | None) -> _
         notes.append(UNKNOWN_INPUTS)
     disturbed = bool({f.id for f in (*exchange, *clipping)} & _DISTURBING)
     return _Look([*faults, *exchange, *clipping], notes, seen, aligned, disturbed)
+
+
+def _is_alone(attributions: list[Attribution], task: Task) -> bool:
+    """Whether nothing of any other rank's micro-batches is in a rank's updates."""
+    others = [n for n in range(len(task.batches)) if n not in task.of_rank(attributions[0].rank)]
+    return all(float(a.ratios[:, others].abs().max()) < OLD for a in attributions)
 
 
 def _differences(

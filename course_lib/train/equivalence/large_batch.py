@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from course_lib.train.equivalence.attribution import MicroGradients
 from course_lib.train.equivalence.proof import TOLERANCE
 from course_lib.train.equivalence.record import Forward, Record
-from course_lib.train.equivalence.reference import Task, seeded
+from course_lib.train.equivalence.reference import Task, joined, seeded
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ def by_nature(task: Task, gradients: MicroGradients) -> tuple[str, ...]:
 def _window_loss(task: Task, model: nn.Module, window: list[int]) -> Tensor:
     """The mean loss of the micro-batches as one batch; where they do not fit together, from their parts."""
     batches = [task.batches[number] for number in window]
-    whole = _joined(batches)
+    whole = joined(batches)
     if whole is not None:
         return task.loss(model, whole)
     total = task.total(window)
@@ -135,18 +134,3 @@ def _window_loss(task: Task, model: nn.Module, window: list[int]) -> Tensor:
         if task.total([number])
     ]
     return torch.stack(losses).sum()
-
-
-def _joined(batches: list[Any]) -> Any:
-    """Batches put together along their first dimension; None where their shapes differ otherwise."""
-    first = batches[0]
-    if isinstance(first, Tensor):
-        fit = all(b.shape[1:] == first.shape[1:] for b in batches) and first.ndim > 0
-        return torch.cat(batches) if fit else None
-    if isinstance(first, dict):
-        parts = {key: _joined([batch[key] for batch in batches]) for key in first}
-        return None if any(part is None for part in parts.values()) else parts
-    if isinstance(first, tuple):
-        pieces = [_joined([batch[at] for batch in batches]) for at in range(len(first))]
-        return None if any(piece is None for piece in pieces) else tuple(pieces)
-    return None

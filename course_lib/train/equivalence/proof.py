@@ -85,7 +85,10 @@ class Proof:
     def _figures(self) -> list[tuple[str, str]]:
         figures = [("updates", f"{self.updates}, the large batch makes {self.expected_updates}")]
         if self.gradient_difference is not None:
-            figures.append(("gradients differ by", f"{self.gradient_difference:.1e} (largest, relative)"))
+            what = "from the mean over the same micro-batches" if self.natural else "from the large batch's"
+            figures.append(
+                ("gradients differ by", f"{self.gradient_difference:.1e} {what} (largest, relative)")
+            )
         if self.weight_difference is not None:
             figures.append(("weights differ by", f"{self.weight_difference:.1e} at the end"))
         return figures

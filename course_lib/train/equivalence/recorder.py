@@ -4,8 +4,6 @@ Nothing that the step does is altered: each observed function calls the original
 that code for a card runs on the CPU: a GradScaler is made for the CPU, and keeps its scale constant.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import sys
@@ -83,9 +81,10 @@ class Recorder:
 
     def watch_exchange(self, model: DistributedDataParallel, stack: ExitStack) -> None:
         """Note each all-reduce of gradients with its bytes, and where `no_sync` is entered."""
+        from torch.distributed import GradBucket  # not in every build of torch
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-        def exchange(group: Any, bucket: Any) -> Any:
+        def exchange(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
             self.call("sync", float(bucket.buffer().nbytes))
             return allreduce_hook(group, bucket)
 

@@ -7,8 +7,9 @@ A `Reference` says which micro-batches there are, how many make one update, and 
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
 import torch
@@ -60,6 +61,36 @@ class Reference:
             raise CourseError(f'weight_by is "samples" or "tokens", not {self.weight_by!r}.')
         if len(self.ranks) == 1 or len(self.ranks) > 8:
             raise CourseError("ranks is the number of micro-batches of each of 2 to 8 ranks, as in (7, 5).")
+
+    def to_plain(self) -> dict[str, Any]:
+        """All of it as plain data, functions by their names, for a process of its own.
+
+        Raises CourseError for a function that another process cannot import.
+        """
+        plain = {}
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if callable(value):
+                module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+                if module in ("", "__main__") or not name.isidentifier():
+                    raise CourseError(
+                        f"{one.name} must be a function at the top of a module, which other processes can "
+                        "import: write it into a .py file."
+                    )
+                value = f"{module}:{name}"
+            plain[one.name] = value
+        return plain
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Reference:
+        """What `to_plain` told, with the functions imported by name."""
+        values = dict(plain)
+        values["ranks"] = tuple(values["ranks"])
+        for name in ("make_model", "make_batches", "loss_fn", "make_optimizer"):
+            if values[name] is not None:
+                module, _, function = values[name].partition(":")
+                values[name] = getattr(importlib.import_module(module), function)
+        return cls(**values)
 
     @property
     def world_size(self) -> int:
@@ -221,6 +252,21 @@ def rows_of(batch: Any, chosen: Tensor) -> Any:
     if isinstance(batch, (tuple, list)):
         return tuple(rows_of(part, chosen) for part in batch)
     return batch
+
+
+def joined(batches: list[Any]) -> Any:
+    """Batches put together along their first dimension; None where their shapes differ otherwise."""
+    first = batches[0]
+    if isinstance(first, Tensor):
+        fit = all(b.shape[1:] == first.shape[1:] for b in batches) and first.ndim > 0
+        return torch.cat(batches) if fit else None
+    if isinstance(first, dict):
+        parts = {key: joined([batch[key] for batch in batches]) for key in first}
+        return None if any(part is None for part in parts.values()) else parts
+    if isinstance(first, tuple):
+        pieces = [joined([batch[at] for batch in batches]) for at in range(len(first))]
+        return None if any(piece is None for piece in pieces) else tuple(pieces)
+    return None
 
 
 def _sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:

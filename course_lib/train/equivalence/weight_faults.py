@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from course_lib.train.equivalence.attribution import UNEXPLAINED, Attribution
+from course_lib.train.equivalence.attribution import OLD, UNEXPLAINED, Attribution
 from course_lib.train.equivalence.catalogue import fault
 from course_lib.train.equivalence.proof import Fault
 from course_lib.train.equivalence.reference import Task
@@ -16,9 +16,6 @@ from course_lib.train.equivalence.windows_seen import Column, Seen
 
 CLOSE = 1e-4
 """Weights nearer than this are the same: far above the error of least squares, far below any fault."""
-
-OLD = 1e-6
-"""More than this of an old gradient is not noise. With a scaler an old one is divided by the scale again."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from course_lib.train.equivalence.attribution import OLD, Attribution
 from course_lib.train.equivalence.catalogue import fault
 from course_lib.train.equivalence.proof import Fault
 from course_lib.train.equivalence.record import Record
@@ -20,32 +21,38 @@ class Seen:
 
     A part of 1 is the whole micro-batch. `own` has an entry for each update; `tails` one for each epoch,
     with what passed after its last update (and so before the first one of the next epoch). `passed` counts
-    all of them.
+    all of them. `company` are the updates before which a rank only kept the others company: it repeated a
+    batch that then counts for nothing.
     """
 
     own: tuple[dict[Column, float], ...]
     tails: tuple[dict[Column, float], ...]
     passed: dict[Column, float]
+    company: frozenset[int] = frozenset()
 
 
-def look_at(record: Record, task: Task) -> Seen:
-    """Sort a record's forward passes by the update that they came before."""
+def look_at(record: Record, task: Task, attributions: list[Attribution]) -> Seen:
+    """Sort a record's forward passes by the update that they came before; `attributions` are this rank's."""
     own: list[dict[Column, float]] = []
-    tails: list[dict[Column, float]] = []
+    passed: Counter[Column] = Counter()
+    company = set()
     begin = 0
-    for update in record.updates:
-        of_epoch = {
-            c: part
-            for c, part in _parts(record, begin, update.forwards, task).items()
-            if c[0] == update.epoch
-        }
-        own.append(of_epoch)
+    for number, update in enumerate(record.updates):
+        parts = _parts(record, begin, update.forwards, task)
         begin = update.forwards
+        idle = {c for c in parts if passed[c] and abs(float(attributions[number].ratios[c])) < OLD}
+        if idle and idle == parts.keys() and task.reference.ranks:
+            company.add(number)
+            parts = {}
+        passed.update(parts)
+        own.append({column: part for column, part in parts.items() if column[0] == update.epoch})
+    passed.update(_parts(record, begin, len(record.forwards), task))
+    tails: list[dict[Column, float]] = []
     for epoch in range(task.reference.epochs):
         last = max((u.forwards for u in record.updates if u.epoch == epoch), default=0)
         rest = _parts(record, last, len(record.forwards), task)
         tails.append({column: part for column, part in rest.items() if column[0] == epoch})
-    return Seen(tuple(own), tuple(tails), _parts(record, 0, len(record.forwards), task))
+    return Seen(tuple(own), tuple(tails), dict(passed), frozenset(company))
 
 
 def structure_faults(seen: Seen, task: Task, rank: int) -> tuple[list[Fault], bool]:
@@ -55,7 +62,9 @@ def structure_faults(seen: Seen, task: Task, rank: int) -> tuple[list[Fault], bo
     """
     k = task.reference.accumulation_steps
     mine = list(task.of_rank(rank))
-    lengths = [round(sum(parts.values()), 6) for parts in seen.own]
+    lengths = [
+        round(sum(parts.values()), 6) for number, parts in enumerate(seen.own) if number not in seen.company
+    ]
     found: list[Fault] = []
     if any(length == 0 for length in lengths):
         many = lengths.count(0)

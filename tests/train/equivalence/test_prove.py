@@ -1,0 +1,205 @@
+"""Right steps raise nothing, faulty ones hear their fault, and what is equal by nature to nothing is told."""
+
+import json
+
+import pytest
+import right_steps
+import torch
+import wrong_steps
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from course_lib.errors import CourseError
+from course_lib.train.equivalence import Proof, Reference, prove
+from course_lib.train.equivalence.catalogue import CATALOGUE
+
+
+@pytest.mark.parametrize(
+    ("step", "reference"), [pytest.param(*pair, id=pair[0].__name__) for pair in right_steps.STYLES.items()]
+)
+def test_a_right_step_raises_nothing(step, reference):
+    proof = prove(step, reference)
+    assert proof.faults == ()
+    assert proof.equivalent
+    assert proof.gradient_difference <= 1e-10
+    assert proof.weight_difference <= 1e-10
+    assert proof.updates == proof.expected_updates == 6
+    assert proof.natural == ()
+
+
+@pytest.mark.parametrize(
+    ("step", "reference", "kinds"),
+    [pytest.param(step, *rest, id=step.__name__) for step, rest in wrong_steps.FAULTY.items()],
+)
+def test_a_fault_is_named(step, reference, kinds):
+    proof = prove(step, reference)
+    assert {fault.id for fault in proof.faults} == kinds
+    assert not proof.equivalent
+    for fault in proof.faults:
+        assert fault.evidence
+        assert fault.title in str(proof)
+        assert fault.title in proof.verdict
+
+
+def test_there_are_enough_of_both():
+    assert len(right_steps.STYLES) >= 30
+    assert len(wrong_steps.FAULTY) >= 14
+    assert {kind for _, kinds in wrong_steps.FAULTY.values() for kind in kinds} <= CATALOGUE.keys()
+
+
+def test_the_table_shows_what_each_update_was_made_of():
+    proof = prove(right_steps.modulo_and_end)
+    assert proof.made_of == proof.expected_made_of
+    assert proof.columns[:2] == ("1.1", "1.2")
+    wrong = prove(wrong_steps.loss_not_divided)
+    assert wrong.made_of[0][:5] == (4.0, 4.0, 4.0, 4.0, 0.0)
+    assert wrong.made_of[2][8:11] == (3.0, 3.0, 3.0)
+    stale = prove(wrong_steps.zero_grad_forgotten)
+    assert stale.made_of[1][:8] == (1.0,) * 8
+    lost = prove(wrong_steps.zero_grad_before_the_last_backward, wrong_steps.EVEN)
+    assert lost.made_of[0][:4] == (0.0, 0.0, 0.0, 1.0)
+
+
+def with_batch_norm():
+    return nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 5))
+
+
+def with_dropout():
+    return nn.Sequential(nn.Linear(12, 16), nn.Dropout(0.3), nn.ReLU(), nn.Linear(16, 5))
+
+
+@pytest.mark.parametrize(("make_model", "word"), [(with_batch_norm, "BatchNorm"), (with_dropout, "dropout")])
+def test_what_is_unequal_by_nature_is_no_fault_and_hides_none(make_model, word):
+    reference = Reference(make_model=make_model)
+    for step in (right_steps.modulo_and_end, right_steps.smaller_pieces, right_steps.course_step):
+        proof = prove(step, reference)
+        assert proof.equivalent
+        assert proof.gradient_difference <= 1e-10, "beside the same micro-batches it is exact"
+        assert word in proof.natural[0]
+        assert word in proof.verdict
+    for step in (wrong_steps.loss_not_divided, wrong_steps.zero_grad_forgotten):
+        assert {f.id for f in prove(step, reference).faults} == wrong_steps.FAULTY[step][1]
+
+
+def test_layer_norm_is_equal():
+    def make_model():
+        return nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.Dropout(0.0), nn.Linear(16, 5))
+
+    assert prove(right_steps.modulo_and_end, Reference(make_model=make_model)).natural == ()
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    k=st.integers(1, 5),
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=8),
+    seed=st.integers(0, 5),
+    weight_by=st.sampled_from(["samples", "tokens"]),
+)
+def test_the_courses_windows_equal_the_large_batch_for_any_sizes(k, sizes, seed, weight_by):
+    from course_lib.train.accumulation import AccumulatingStep, tokens_in
+    from course_lib.train.batch import samples_in
+    from course_lib.train.step import TrainingStep
+
+    def make_batches():
+        if weight_by == "samples":
+            return [(torch.randn(n, 12), torch.randint(5, (n,))) for n in sizes]
+        return [
+            (torch.randint(13, (2, n)), torch.randint(13, (2, n)).masked_fill(torch.rand(2, n) < 0.3, -100))
+            for n in sizes
+        ]
+
+    def step(model, loader, optimizer, criterion):
+        count = samples_in if weight_by == "samples" else tokens_in
+        accumulating = AccumulatingStep(TrainingStep(model, optimizer, criterion), k, count=count)
+        for window in accumulating.windows(loader):
+            accumulating(window)
+
+    reference = Reference(k, epochs=1, make_batches=make_batches, seed=seed, weight_by=weight_by)
+    proof = prove(step, reference)
+    if weight_by == "samples":
+        assert proof.equivalent, str(proof)
+        assert proof.gradient_difference <= 1e-10
+
+
+def test_nothing_is_left_changed():
+    def state():
+        return (
+            torch.optim.Optimizer.zero_grad,
+            torch.amp.GradScaler.__init__,
+            torch.amp.GradScaler.step,
+            torch.nn.utils.clip_grad_norm_,
+            right_steps.clip_grad_norm_,
+            torch.optim.lr_scheduler.LRScheduler.step,
+        )
+
+    before, random = state(), torch.get_rng_state()
+    prove(right_steps.course_step)
+    prove(right_steps.with_clipping)
+    with pytest.raises(CourseError):
+        prove(lambda model, loader, optimizer: 1 / 0)
+    assert state() == before
+    assert torch.equal(torch.get_rng_state(), random)
+
+
+def test_a_proof_goes_through_json_and_shows_itself_escaped():
+    proof = prove(wrong_steps.one_graph_twice)
+    assert Proof.from_json(proof.to_json()) == proof
+    assert json.loads(proof.to_json())["equivalent"] is False
+    assert "<b>Not the same" in proof._repr_html_()
+    assert "<lambda>" not in proof._repr_html_()
+    with pytest.raises(CourseError, match="no proof"):
+        Proof.from_json("{}")
+
+
+def stops(model, loader, optimizer):
+    for x, y in loader:
+        cross_entropy(model(x.float()), y)
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        (lambda model, loader, optimizer, colour: None, "asks for 'colour'"),
+        (lambda loader, optimizer: None, "does not take the model"),
+        (lambda model, loader: None, "does not take the optimizer"),
+        (lambda model, optimizer: None, "takes no batches"),
+        (lambda model, loader, optimizer, max_norm: None, "max_norm=1.0"),
+        (stops, "runs in float64"),
+        (lambda model, loader, optimizer: 1 / 0, "ZeroDivisionError: division by zero"),
+        (len, "asks for 'obj'"),
+    ],
+)
+def test_a_step_that_cannot_be_called_is_told_why(step, told):
+    with pytest.raises(CourseError, match=told):
+        prove(step)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"accumulation_steps": 0}, "1 or more"),
+        ({"ranks": (4,)}, "2 to 8 ranks"),
+        ({"ranks": (4, 0)}, "1 or more"),
+        ({"weight_by": "words"}, "samples"),
+    ],
+)
+def test_a_reference_that_makes_no_sense_is_told(settings, told):
+    with pytest.raises(CourseError, match=told):
+        Reference(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"make_batches": list}, "0 micro-batches"),
+        ({"make_model": nn.Identity}, "0 parameters"),
+        ({"make_model": lambda: nn.Linear(2000, 2000)}, "smaller one"),
+        ({"make_batches": lambda: [(torch.rand(0, 12), torch.zeros(0))]}, "without a sample"),
+        ({"make_batches": lambda: [torch.rand(3, 12)] * 4, "weight_by": "tokens"}, "pair"),
+    ],
+)
+def test_a_task_that_cannot_be_trained_on_is_told(settings, told):
+    with pytest.raises(CourseError, match=told):
+        prove(right_steps.modulo_and_end, Reference(**settings))
