@@ -55,6 +55,15 @@ class Paste:
         return "".join(self.text.split())
 
     @cached_property
+    def lowered(self) -> str:
+        """The same in lower case, letter for letter: a place in it is the same place in ``squeezed``."""
+        lowered = self.squeezed.lower()
+        if len(lowered) == len(self.squeezed):
+            return lowered
+        # Some letters become two (the Turkish dotted I): those stay as they are.
+        return "".join(low if len(low := letter.lower()) == 1 else letter for letter in self.squeezed)
+
+    @cached_property
     def _pieces(self) -> tuple[list[int], list[int]]:
         # Where each run without blanks begins, in the squeezed text and in the text.
         squeezed, original, length = [], [], 0

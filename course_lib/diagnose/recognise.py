@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from course_lib.diagnose import cards, memory_growth, memory_verdict, oom
+from course_lib.diagnose import cards, faults, memory_growth, memory_verdict, oom
 from course_lib.diagnose.finding import Finding, Reading
 from course_lib.diagnose.oom import bare, host, mps
 from course_lib.diagnose.paste import Paste
@@ -29,6 +29,11 @@ KINDS: tuple[Kind, ...] = (
     Kind(oom.KIND, '"MPS backend out of memory (...)"', mps.read),
     Kind(oom.KIND, '"not enough memory", "Cannot allocate memory", WinError 1455', host.read),
     Kind(oom.KIND, '"CUDA error: out of memory", CUBLAS_STATUS_ALLOC_FAILED', bare.read),
+    Kind(
+        faults.KIND,
+        "errors and warnings of DDP, NCCL, gloo, torchrun, GradScaler, DataLoader, autograd, checkpoints, CUDA",
+        faults.read,
+    ),
     Kind(memory_verdict.KIND, "torch.cuda.memory_summary() or memory_stats()", memory_verdict.read),
     Kind(memory_growth.KIND, "a log that prints memory in use from step to step", memory_growth.read),
     Kind(cards.KIND, "nvidia-smi (table, -q, XML, CSV, dmon, topo), gpustat, rocm-smi", cards.read),

@@ -1,6 +1,7 @@
 """What do several things in one paste say together?
 
-Their findings are put in order, told once, and corrected by each other: a memory table that belongs to
+Their findings are put in order, told once, and corrected by each other: what only follows from another error
+is said to; a memory table that belongs to
 another device than the failing one says nothing about the failure; an idle card beside an error about host
 memory confirms it.
 """
@@ -8,6 +9,7 @@ memory confirms it.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from course_lib.diagnose.faults.root_cause import echoes_last
 from course_lib.diagnose.finding import Finding, Reading
 from course_lib.diagnose.memory_growth import over_summaries
 from course_lib.diagnose.memory_summary import MemorySummary
@@ -34,7 +36,7 @@ def together(readings: Sequence[Reading]) -> tuple[Finding, ...]:
     for group in by_device.values():
         if leak := over_summaries(group):
             findings.append(leak)
-    once = list({finding.id: finding for finding in reversed(findings)}.values())[::-1]
+    once = echoes_last(list({finding.id: finding for finding in reversed(findings)}.values())[::-1])
     if any(finding.severity == "problem" for finding in once):
         once = [f for f in once if f.severity != "note" or not f.id.startswith(_DESCRIPTIONS)]
     return tuple(sorted(once, key=lambda finding: _ORDER[finding.severity]))

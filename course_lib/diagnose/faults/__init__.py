@@ -1,0 +1,100 @@
+"""Which error does a paste hold: DDP, NCCL, torchrun, AMP, loaders, checkpoints, autograd, CUDA?
+
+Each module knows the wordings of one part of PyTorch; root_cause.py tells the cause from what follows from
+it. A new wording is one line in the WORDINGS of its module.
+"""
+
+from course_lib.diagnose.faults import (
+    amp,
+    autograd,
+    batches,
+    benign,
+    checkpoint,
+    cuda,
+    dataloader,
+    ddp,
+    gloo,
+    lost_peer,
+    nccl,
+    nccl_errors,
+    ports,
+    processes,
+    rendezvous,
+    state_dict,
+    tensors,
+    torchrun,
+)
+from course_lib.diagnose.faults.wording import Wording
+from course_lib.diagnose.finding import Reading
+from course_lib.diagnose.paste import Paste
+
+KIND = "error message"
+WORDINGS: tuple[Wording, ...] = (
+    *cuda.WORDINGS,
+    *processes.WORDINGS,
+    *dataloader.WORDINGS,
+    *batches.WORDINGS,
+    *amp.WORDINGS,
+    *autograd.WORDINGS,
+    *tensors.WORDINGS,
+    *checkpoint.WORDINGS,
+    *state_dict.WORDINGS,
+    *ddp.WORDINGS,
+    *gloo.WORDINGS,
+    *lost_peer.WORDINGS,
+    *ports.WORDINGS,
+    *rendezvous.WORDINGS,
+    *nccl.WORDINGS,
+    *nccl_errors.WORDINGS,
+    *torchrun.WORDINGS,
+    *benign.WORDINGS,
+)
+# A text without any of these holds none of the wordings; most dumps end here.
+_HINTS = (
+    "error",
+    "warn",
+    "fail",
+    "exception",
+    "exit",
+    "killed",
+    "signal",
+    "assert",
+    "timeout",
+    "timedout",
+    "amp.",
+    "duplicate",
+    "detected",
+    "graph",
+    "grad",
+    "deprecated",
+    "dtype",
+    "many",
+    "key(s)",
+    "device",
+    "expected",
+)
+
+
+def read(paste: Paste) -> list[Reading]:
+    """One Reading for each different error in the text."""
+    if not any(hint in paste.lowered for hint in _HINTS):
+        return []
+    readings: dict[str, Reading] = {}
+    for wording in WORDINGS:
+        found = wording.read(paste)
+        if found is None:
+            continue
+        around, told = found
+        readings.setdefault(
+            told.finding.id,
+            Reading(
+                kind=KIND,
+                figures=told.figures,
+                derived=told.derived,
+                first_line=around.first_line,
+                last_line=around.last_line,
+                findings=(told.finding,),
+                source=told,
+            ),
+        )
+    return list(readings.values())

@@ -1,0 +1,73 @@
+"""What does gloo report: a rank that did not come, or tensors of different sizes?"""
+
+import re
+
+from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
+
+
+def _gloo_sizes(around: Around) -> Told:
+    match = re.search(
+        r"op\.preamble\.length\s*<=\s*op\.nbytes\.\s*(\d{1,15})\s*vs\.?\s*(\d{1,15})", around.paste.text
+    )
+    figures = {
+        "bytes_sent": int(match[1]) if match else None,
+        "bytes_expected": int(match[2]) if match else None,
+    }
+    return Told(
+        fault(
+            "ddp.collective_mismatch",
+            "Two ranks meet in one collective with tensors of different sizes",
+            "Gloo received more bytes than this rank made room for. The ranks call different collectives, "
+            "or the same one with another shape or dtype: a last batch of another size, a branch by rank.",
+            "Print shape and dtype before the call on every rank and make them the same (pad, "
+            "drop_last=True, all_gather_object); TORCH_DISTRIBUTED_DEBUG=DETAIL names the collective.",
+            ("A longer timeout.", "Changing the backend: NCCL would hang, or compute nonsense, in silence."),
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+def _gloo_timeout(around: Around) -> Told:
+    match = re.search(r"Timed\s+out\s+waiting\s+(\d{1,12})\s?ms", around.paste.text)
+    figures = {"timeout_ms": int(match[1]) if match else None}
+    return Told(
+        fault(
+            "gloo.one_rank_missing_or_slow",
+            "A rank did not come to a collective in time",
+            "This rank waited. Another one has ended, hangs, or is in a slow phase that the others do not "
+            "share.",
+            "Find the rank that printed something earlier, or nothing at all: look at its output and at "
+            "where it stands (py-spy dump --pid); check branches that depend on the rank.",
+            ("A longer timeout as the cure.", "Debugging the rank that waited."),
+            certainty="likely",
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+def _monitored(around: Around) -> Told:
+    match = re.search(r"Ranks?\s+([\d, ]{1,200}?)\s+failed\s+to\s+pass\s+monitoredBarrier", around.paste.text)
+    ranks = [int(n) for n in re.findall(r"\d+", match[1])] if match else None
+    figures = {"missing_ranks": ranks}
+    who = f"Rank {', '.join(map(str, ranks))}" if ranks else "A rank"
+    return Told(
+        fault(
+            "gloo.one_rank_missing_or_slow",
+            f"{who} did not come to the barrier",
+            "The monitored barrier names who is missing: that rank has ended, hangs, or is in another "
+            "branch.",
+            f"Look at the output of {who.lower()} and at where it stands (py-spy dump --pid).",
+            "Debugging rank 0, which only reports it.",
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+WORDINGS = (
+    wording(("op.preamble.length", "invalid tensor size at index"), _gloo_sizes),
+    wording(("failed to pass monitoredBarrier", "while waiting for send/recv from rank"), _monitored),
+    wording(("ms for recv operation to complete", "ms for send operation to complete"), _gloo_timeout),
+)

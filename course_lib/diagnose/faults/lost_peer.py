@@ -1,0 +1,71 @@
+"""Which errors only say that another process is gone?"""
+
+import re
+from typing import Any
+
+from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
+from course_lib.diagnose.finding import Finding
+
+
+def secondary(what: str, figures: dict[str, Any], peer: str | None = None) -> Finding:
+    """The finding for a rank that only suffers from the end of another one."""
+    first = f", starting with that peer ({peer.partition('<')[0]})" if peer else ""
+    return fault(
+        "ddp.secondary_failure",
+        f"{what}: it is the victim, not the culprit",
+        "Another process ended first, and closed its connections by that. The first failure is there: an "
+        "exception, an out-of-memory kill, a fault of the node.",
+        (
+            f"Read the earliest error in time over all ranks and nodes{first}: the log of that rank, "
+            "dmesg, the scheduler's report.",
+            "Start with torchrun --log-dir logs --tee 3, so that each rank's output is kept.",
+        ),
+        ("Debugging the rank that printed this.", "NCCL timeouts and other NCCL settings."),
+        evidence=evidence_of(figures),
+    )
+
+
+def _closed(around: Around) -> Told | None:
+    if around.says("ncclRemoteError"):
+        return None
+    peer = re.search(r"(?:peer|Read error|writev|recv)\s*\[?\[?([\w.:]{3,45})\]", around.following)
+    figures = {"peer": peer[1] if peer else None}
+    whose = "This process" if around.rank is None else f"Rank {around.rank}"
+    return Told(secondary(f"{whose} lost the connection to another rank", figures, figures["peer"]), figures)
+
+
+_DEAD_STORE = fault(
+    "ddp.secondary_failure",
+    "The meeting point is gone: the process that kept it has ended",
+    "Rank 0 (or the launcher) holds the store. When it ends first, every other rank sees broken connections.",
+    "Read the earliest error in time over all ranks and nodes, starting with rank 0 and the launcher.",
+    ("Debugging the rank that printed this.", "NCCL timeouts."),
+    certainty="likely",
+)
+
+
+WORDINGS = (
+    wording(
+        (
+            "Connection closed by peer",
+            "Application timeout caused pair closure",
+            "NCCL communicator was aborted",
+            "Gloo connectFullMesh failed",
+        ),
+        _closed,
+    ),
+    wording("Read error [", _closed),
+    wording(
+        (
+            "but store->get(",
+            'Failed to check the "should dump" flag',
+            "Failed to recv, got 0 bytes",
+            "failed to send a keep-alive heartbeat",
+            "RendezvousConnectionError",
+            "dump signal from another rank",
+            "RendezvousClosedError",
+            "failed to shutdown the rendezvous",
+        ),
+        _DEAD_STORE,
+    ),
+)

@@ -1,0 +1,225 @@
+"""What did NCCL itself report: a card used twice, a network, shared memory or a driver that failed?"""
+
+import re
+from typing import Any
+
+from course_lib.diagnose.faults.lost_peer import secondary
+from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
+from course_lib.diagnose.finding import Finding
+
+_PAIR = re.compile(
+    r"Duplicate\s+GPU\s+detected\s*:\s*rank\s+(\d{1,6})\s+and\s+rank\s+(\d{1,6})\s+both\s+on\s+CUDA"
+    r"\s+device\s+"
+    r"([0-9a-fA-F]{1,16})\b"
+)
+
+
+_VERSION = re.compile(r"NCCL\s+version\s+(\d{1,2}\.\d{1,3}(?:\.\d{1,3})?)", re.IGNORECASE)
+
+
+_ERROR = re.compile(
+    r"\bnccl(?:UnhandledCuda|System|Internal|Remote)Error\b|\bnccl"
+    r"(?:InvalidUsage|InvalidArgument|InProgress)\b"
+)
+
+
+_LAST_ERROR = re.compile(r"Last\s+error\s*:[ \t]*\n?[ \t]*(?P<text>[^\n]{0,300})", re.IGNORECASE)
+
+
+_PEER = re.compile(r"(?:from|to)\s+(?:\S{1,60}\s)?(?P<peer>\[?[\w.:]{3,45}\]?<\d{1,6}>)")
+
+
+def _nccl_figures(around: Around) -> dict[str, Any]:
+    text = around.paste.text
+    last, name, version, peer = (
+        _LAST_ERROR.search(text),
+        _ERROR.search(text),
+        _VERSION.search(text),
+        _PEER.search(text),
+    )
+    return {
+        "nccl_version": version[1] if version else None,
+        "error": name[0] if name else None,
+        "last_error": (last["text"].strip() or None) if last else None,
+        "peer": peer["peer"] if peer else None,
+    }
+
+
+def _duplicate(around: Around) -> Told:
+    found = list(dict.fromkeys(_PAIR.findall(around.paste.text)))[:200]
+    figures = {
+        **_nccl_figures(around),
+        "pairs": [[int(a), int(b)] for a, b, _ in found],
+        "pci_bus": found[0][2] if found else None,
+    }
+    ranks = sorted({rank for pair in figures["pairs"] for rank in pair})
+    who = f"Ranks {', '.join(map(str, ranks))} are" if ranks else "Several ranks are"
+    where = ""
+    if found:
+        where = f' "{found[0][2]}" is the address of the card on the PCI bus, in hexadecimal, not its number.'
+    return Told(
+        fault(
+            "ddp.duplicate_device",
+            "Several ranks are on one card",
+            f"{who} on the same card, and NCCL needs one card for each rank. The device is not set from "
+            f"LOCAL_RANK, or there are more processes than visible GPUs.{where}",
+            (
+                'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first; nproc_per_node at most the '
+                "number of "
+                "visible GPUs.",
+                "Look for a device that is written into the script or a config (cuda:0), and for "
+                "CUDA_VISIBLE_DEVICES set to one card in each process.",
+            ),
+            ("Reinstalling NCCL.", "Reading the hexadecimal address as a CUDA index."),
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+def _remote(around: Around) -> Told:
+    figures = _nccl_figures(around)
+    peer = figures["peer"]
+    whose = "rank" if around.rank is None else f"rank {around.rank}"
+    return Told(
+        secondary(f"This {whose} lost the connection to {peer or 'another rank'}", figures, peer), figures
+    )
+
+
+def _system(around: Around) -> Told | None:
+    figures = _nccl_figures(around)
+    if around.says("shared memory segment", "/dev/shm/nccl", "No space left on device"):
+        return Told(_shared_memory(figures), figures)
+    if around.says("Duplicate GPU detected", "remote process exited"):
+        return None
+    if around.says("no socket interface found", "Bootstrap : no socket"):
+        why = "NCCL found no network interface that it may use."
+        first = (
+            "Unset NCCL_SOCKET_IFNAME, or set it to an interface that ip addr lists on every node "
+            "(not docker0 or lo)."
+        )
+        name = "nccl.no_network_interface"
+    elif around.says(
+        "Connection refused", "Connection timed out", "No route to host", "Connect to", "connection closed"
+    ):
+        why = (
+            "A connection between two nodes or ranks could not be made: a firewall, the wrong "
+            "interface, or a peer that is gone."
+        )
+        first = (
+            "Set NCCL_SOCKET_IFNAME to the interface by which the nodes reach each other, open the ports "
+            "between them, and look whether the peer is alive; NCCL_DEBUG=INFO shows which address is used."
+        )
+        name = "nccl.network_unreachable"
+    elif around.says("Too many open files"):
+        return None
+    else:
+        why = (
+            "A call to the system failed inside NCCL: a socket, shared memory, the driver. The text "
+            "does not say which."
+        )
+        first = (
+            "Run once with NCCL_DEBUG=INFO and read the first line with WARN; then check /dev/shm (docker "
+            "run --shm-size=8g or --ipc=host) and the network interface (NCCL_SOCKET_IFNAME)."
+        )
+        name = "nccl.unhandled_system_error"
+    return Told(
+        fault(
+            name,
+            "NCCL could not use the network or the system",
+            why,
+            first,
+            ("Reinstalling PyTorch before the warning was read.", "A smaller batch."),
+            certainty="possible" if name.endswith("system_error") else "likely",
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+def _shared_memory(figures: dict[str, Any]) -> Finding:
+    return fault(
+        "nccl.shm_full",
+        "NCCL found no room in shared memory",
+        "Ranks on one machine exchange data through /dev/shm, and a container gets 64 MB of it unless told "
+        "otherwise.",
+        "df -h /dev/shm; start the container with docker run --shm-size=8g or --ipc=host.",
+        ("GPU memory advice.", "NCCL_SHM_DISABLE=1 for good: it works, and is slower."),
+        evidence=evidence_of(figures),
+    )
+
+
+def _cuda(around: Around) -> Told | None:
+    figures = _nccl_figures(around)
+    if around.says("Cuda failure 'out of memory'", "Cuda failure 2 'out of memory'", "Failed to CUDA calloc"):
+        return None  # read as missing memory
+    return Told(
+        fault(
+            "nccl.unhandled_cuda_error",
+            "A CUDA call failed inside NCCL",
+            "NCCL passes on an error of the CUDA driver. Usual causes: two ranks on one card, a driver too "
+            "old for this NCCL, no memory left on the card, or an earlier kernel that failed (CUDA reports "
+            "that late, here).",
+            (
+                "Run once with NCCL_DEBUG=WARN and read the line with 'Cuda failure'; check that each rank "
+                "has its own card (torch.cuda.set_device(local_rank)) and, with nvidia-smi, that the card "
+                "has memory left.",
+                "CUDA_LAUNCH_BLOCKING=1 shows whether an earlier kernel was the one that failed.",
+            ),
+            "A longer timeout.",
+            certainty="possible",
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+def _usage(around: Around) -> Told | None:
+    if around.says("Duplicate GPU detected"):
+        return None
+    figures = _nccl_figures(around)
+    return Told(
+        fault(
+            "nccl.invalid_usage",
+            "NCCL was called in a way that it does not allow, most often two ranks on one card",
+            "Versions before 2.19 do not print which two ranks share a card. Other causes: ranks that "
+            "disagree about their number, or tensors of different cards in one call.",
+            'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first thing in each rank, at most one '
+            "process for each visible "
+            "GPU; NCCL_DEBUG=WARN prints the reason.",
+            "Reinstalling NCCL.",
+            certainty="likely",
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+def _internal(around: Around) -> Told | None:
+    if around.says("Duplicate GPU detected"):
+        return None
+    figures = _nccl_figures(around)
+    return Told(
+        fault(
+            "nccl.internal_error",
+            "A check inside NCCL failed",
+            "Often the ranks run different NCCL versions, the topology of a container cannot be read, or "
+            "direct copies between cards do not work on this board.",
+            "Run once with NCCL_DEBUG=INFO and read the first WARN; check that all nodes have the same "
+            "torch; as a test, NCCL_P2P_DISABLE=1.",
+            "Keeping NCCL_P2P_DISABLE=1 without knowing why: it costs speed.",
+            certainty="possible",
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+WORDINGS = (
+    wording("Duplicate GPU detected", _duplicate),
+    wording(("remote process exited or there was a network error", "ncclRemoteError"), _remote),
+    wording(("ncclSystemError", "unhandled system error"), _system),
+    wording(("ncclUnhandledCudaError", "unhandled cuda error"), _cuda),
+    wording(("ncclInvalidUsage", "NCCL Error 5: invalid usage", "NCCL error: invalid usage"), _usage),
+    wording(("ncclInternalError", "NCCL Error 3: internal error"), _internal),
+)

@@ -1,0 +1,66 @@
+"""Which of several errors in one paste is the cause, and which only follow from it?
+
+In a job on several ranks one failure brings many messages: the others time out, lose their connections, and
+the launcher reports whom it ended. The order below goes from what states a cause to what only reports an end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from course_lib.diagnose.finding import Finding
+
+# 0 is a cause; a higher number is explained by any lower one in the same paste.
+_LEVELS = {
+    "oom.masked_by_cublas": 1,
+    "oom.masked_by_cudnn": 1,
+    "oom.masked_by_nccl": 1,
+    "cuda.library_call_failed": 1,
+    "nccl.unhandled_cuda_error": 1,
+    "nccl.unhandled_system_error": 1,
+    "nccl.internal_error": 1,
+    "ddp.rank_missing_at_start": 2,
+    "ddp.store_unreachable": 2,
+    "dataloader.worker_died_unknown": 2,
+    "dataloader.error_in_dataset": 2,
+    "dataloader.pin_memory_thread_died": 2,
+    "dataloader.worker_aborted": 2,
+    "dataloader.child_got_nothing": 2,
+    "dp.error_in_a_replica": 2,
+    "nccl.desync": 2,
+    "nccl.deadlock_not_slow": 3,
+    "nccl.one_rank_missing_or_slow": 3,
+    "gloo.one_rank_missing_or_slow": 3,
+    "nccl.watchdog_stuck": 3,
+    "ddp.secondary_failure": 4,
+    "dataloader.worker_terminated": 5,
+    "torchrun.aborted": 5,
+    "torchrun.terminated_from_outside": 5,
+    "torchrun.rank_raised_an_error": 6,
+    "torchrun.rank_failed_error_above": 7,
+}
+
+
+def echoes_last(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings, with those that only follow from another one turned into notes without remedies."""
+    problems = [finding for finding in findings if finding.severity == "problem"]
+    if len(problems) < 2:
+        return list(findings)
+    cause = min(problems, key=_level)
+    return [
+        _echo(finding, cause) if finding in problems and _level(finding) > _level(cause) else finding
+        for finding in findings
+    ]
+
+
+def _level(finding: Finding) -> int:
+    return _LEVELS.get(finding.id, 0)
+
+
+def _echo(finding: Finding, cause: Finding) -> Finding:
+    return replace(
+        finding,
+        summary=f"An echo, not the cause. {finding.summary}",
+        why=f"It follows from what stands above ({cause.summary}).",
+        remedies=(),
+        severity="note",
+    )

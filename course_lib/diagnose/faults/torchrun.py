@@ -1,0 +1,198 @@
+"""Which process ended first, and how: a signal from outside, a crash, or an error of its own?
+
+The traceback that torchrun prints is the launcher's. It holds no cause, only who failed first and with which
+exit code: minus the number of a signal, or what the program returned.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from course_lib.diagnose.faults.exit_signals import BY_SIGNAL
+from course_lib.diagnose.faults.surroundings import last_epoch, last_step
+from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
+from course_lib.diagnose.finding import Finding
+
+# By number, also where the system that reads the paste has other signals.
+_NAMES = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    11: "SIGSEGV",
+    15: "SIGTERM",
+}
+_NUMBERS = {name: number for number, name in _NAMES.items()}
+_CODE = re.compile(r"exit\s?code\s*:?\s*(?P<code>-?\d{1,5})\b", re.IGNORECASE)
+_FAILED = re.compile(
+    r"failed\s*\(exitcode:\s*(?P<code>-?\d{1,5})\)\s*local_rank:\s*(?P<local_rank>\d{1,5})\s*\(pid:\s*"
+    r"(?P<pid>\d{1,10})\)"
+)
+_BLOCK = re.compile(
+    r"rank\s*:?\s*(?P<rank>\d{1,6})\s*\(local[_ ]rank:\s*(?P<local_rank>\d{1,5})\)\s*exit\s?code\s*:\s*"
+    r"(?P<code>-?\d{1,5})\s*\(pid:\s*"
+    r"(?P<pid>\d{1,10})\)",
+    re.IGNORECASE,
+)
+_SIGNAL = re.compile(
+    r"Signal\s+(?P<number>\d{1,3})\s*\((?P<name>SIG[A-Z]{2,6})\)(?:\s+received\s+by\s+PID\s+(?P<pid>"
+    r"\d{1,10}))?",
+    re.IGNORECASE,
+)
+_DIED = re.compile(r"<Signals\.(?P<name>SIG[A-Z]{2,6}):\s*(?P<number>\d{1,3})>")
+_SPAWNED = re.compile(
+    r"process\s+(?P<rank>\d{1,6})\s+terminated\s+with\s+(?:signal\s+(?P<name>SIG[A-Z]{2,6})|exit\s+code\s+"
+    r"(?P<code>-?\d{1,5}))"
+)
+_GOT = re.compile(r"Process\s+(?P<pid>\d{1,10})\s+got\s+signal:\s*(?P<number>\d{1,3})")
+_CPU_MEMORY = re.compile(r"CPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
+_GPU_MEMORY = re.compile(r"GPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
+_RAISED = re.compile(
+    r"^[^\n]{0,60}?\b(?P<name>[A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit))\s*:\s?(?P<text>[^"
+    r"\n]{0,300})",
+    re.MULTILINE,
+)
+_LAUNCHERS = (
+    "ChildFailedError",
+    "CalledProcessError",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "SignalException",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the first process to fail ended; None is what the text does not say."""
+
+    exitcode: int | None
+    signal: str | None
+    rank: int | None
+    local_rank: int | None
+    pid: int | None
+
+    @property
+    def number(self) -> int | None:
+        """The number of the signal; None for an exit by the program itself."""
+        if self.signal is not None:
+            return _NUMBERS.get(self.signal)
+        code = self.exitcode
+        if code is not None and code < 0:
+            return -code
+        return code - 128 if code is not None and code in (134, 135, 137, 139, 143) else None
+
+
+def ended(text: str) -> Ended:
+    """Who failed first, from torchrun's block, its log line, or multiprocessing's exception."""
+    cause = text.find("Root Cause")
+    block = _BLOCK.search(text, max(cause, 0)) or _BLOCK.search(text)
+    failed, got, died, spawned = (
+        _FAILED.search(text),
+        _GOT.search(text),
+        _DIED.search(text),
+        _SPAWNED.search(text),
+    )
+    sent = _SIGNAL.search(text, max(cause, 0)) or _SIGNAL.search(text)
+    code = _CODE.search(text)
+    found: dict[str, str] = {}
+    for match in (block, failed, got, died, spawned, sent, code):
+        for name, value in (match.groupdict() if match else {}).items():
+            if value is not None:
+                found.setdefault(name, value)
+    numbers = {name: int(value) for name, value in found.items() if name != "name"}
+    exitcode = numbers.get("code")
+    signal = found.get("name") or _NAMES.get(numbers.get("number", -(exitcode or 0)))
+    return Ended(
+        exitcode,
+        signal.upper() if signal else None,
+        numbers.get("rank"),
+        numbers.get("local_rank"),
+        numbers.get("pid"),
+    )
+
+
+def _child(around: Around) -> Told:
+    end = ended(around.paste.text)
+    cpu, gpu = _CPU_MEMORY.findall(around.paste.text), _GPU_MEMORY.findall(around.paste.text)
+    figures: dict[str, Any] = {
+        "exitcode": end.exitcode,
+        "signal": end.signal,
+        "rank": end.rank,
+        "local_rank": end.local_rank,
+        "pid": end.pid,
+        "step": last_step(around.paste, around.offset),
+        "epoch": last_epoch(around.paste),
+        "cpu_memory_mb": float(cpu[-1]) if cpu else None,
+        "gpu_memory_mb": float(gpu[-1]) if gpu else None,
+    }
+    make = BY_SIGNAL.get(end.number or 0)
+    if make is not None:
+        return Told(make(around, figures), figures)
+    raised = _own_error(around)
+    figures["raised"] = raised
+    return Told(_rank_failed(figures, raised), figures)
+
+
+def _own_error(around: Around) -> str | None:
+    """The last error in the text that is not the launcher's."""
+    for match in reversed(list(_RAISED.finditer(around.paste.text[:2_000_000]))):
+        if not match["name"].endswith(_LAUNCHERS):
+            return f"{match['name']}: {match['text'].strip()}"[:300]
+    return None
+
+
+def _rank_failed(figures: dict[str, Any], raised: str | None) -> Finding:
+    who = "One process" if figures["rank"] is None else f"Rank {figures['rank']}"
+    code = figures["exitcode"]
+    if raised:
+        return fault(
+            "torchrun.rank_raised_an_error",
+            f"{who} raised an error of its own; torchrun ended the others",
+            f"The error of that rank stands in the text: {raised}",
+            "Mend that error; run the script as one process (torchrun --nproc_per_node=1) to see it alone.",
+            ("Looking for the fault in torchrun's traceback.", "NCCL settings."),
+            certainty="likely",
+            evidence=evidence_of(figures),
+        )
+    usage = " Exit code 2 is most often a wrong argument on the command line." if code == 2 else ""
+    return fault(
+        "torchrun.rank_failed_error_above",
+        f"{who} failed; its own error is not in this text",
+        "torchrun reports that a process ended with exit code "
+        f"{code if code is not None else '(not given)'}, and its traceback is the launcher's. The cause "
+        f"was printed by the process itself, earlier.{usage}",
+        (
+            "Scroll up to the first Traceback of that rank, and paste it too; torchrun --log-dir logs "
+            "--tee 3 keeps each rank's output, and @record "
+            "(torch.distributed.elastic.multiprocessing.errors) puts the error into the report.",
+        ),
+        ("Looking for the fault in torchrun's traceback.",),
+        certainty="possible",
+        evidence=evidence_of(figures),
+    )
+
+
+WORDINGS = (
+    wording(
+        (
+            "ChildFailedError",
+            "failed (exitcode:",
+            "exitcode  :",
+            "died with <Signals.",
+            "terminated with signal SIG",
+            "terminated with exit code",
+            "SignalException",
+            "Root Cause (first observed failure)",
+            "returned non-zero exit status",
+            "ProcessExitedException",
+            "exit code 137",
+            "exit code -9",
+            "exit status 137",
+            "exitcode: -",
+        ),
+        _child,
+    ),
+)
