@@ -55,6 +55,7 @@ COMMANDS = {
     "cost": Command("Take home", "course_lib.cli.cost:cost", "Say what hours of computing cost, all in all."),
     "cards": Command("Take home", "course_lib.cli.cards:cards", "List cards, or tell all about one."),
     "script": Command("Take home", "course_lib.cli.script:script", "Write a script for one card, or many."),
+    "prove": Command("Take home", "course_lib.cli.prove:prove", "Say whether a training step is right."),
     "build": Command("Author", "course_lib.cli.author:build", "Make the notebooks from their sources."),
     "links": Command("Author", "course_lib.cli.links:links", "Make it open on Binder, Colab and Kaggle."),
     "run": Command("Author", "course_lib.cli.run:run", "Run lessons from top to bottom, with a report."),

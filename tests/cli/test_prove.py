@@ -1,0 +1,58 @@
+"""``course prove``: the verdict on top, the exit status, and what cannot be used."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from course_lib.cli.main import main
+
+STEP = (
+    "from torch.nn.functional import cross_entropy\n"
+    "def train(model, loader, optimizer):\n"
+    "    for i, (x, y) in enumerate(loader, start=1):\n"
+    "        (cross_entropy(model(x), y) / K).backward()\n"
+    "        if i % K == 0:\n"
+    "            optimizer.step()\n"
+    "            optimizer.zero_grad()\n"
+)
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["prove", *arguments])
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_a_fault_is_on_top_and_gives_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "dropping_step.py").write_text("K = 3\n" + STEP, encoding="utf-8")
+    target = f"{tmp_path / 'dropping_step.py'}:train"
+    assert run(target, "--accumulate", "3", "--json") == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert [fault["id"] for fault in answer["faults"]] == ["last_window_dropped"]
+    assert answer["verdict"] == "Not the same: the last window of an epoch is lost."
+
+
+def test_a_right_step_gives_status_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plain_step.py").write_text("K = 1\n" + STEP, encoding="utf-8")
+    assert run(str(tmp_path / "plain_step.py"), "--accumulate", "1") == 0
+    assert capsys.readouterr().out.startswith("The same as the large batch.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nowhere.py"], "There is no file nowhere.py"),
+        (["x.py", "--ranks", "a,b"], "as in 7,5"),
+        (["x.py", "--ranks", "4"], "2 to 8 ranks"),
+        (["x.py", "--accumulate", "0"], "0 is not in the range"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
