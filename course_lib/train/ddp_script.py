@@ -12,6 +12,7 @@ checkpoint must lie where all of them can read it. To train something else, chan
 """
 
 import argparse
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -183,6 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
     try:
         return train(settings)
     finally:
+        gc.collect()  # a DDP model keeps the group alive until it is collected
         if dist.is_initialized():
             dist.destroy_process_group()
 

@@ -9,7 +9,9 @@ The same lines run as one process, under torchrun on one computer, and on severa
 what torchrun sets, chooses device and backend, and always takes the group down again.
 """
 
+import atexit
 import errno
+import gc
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -154,6 +156,10 @@ def process_group(
         if dist.is_initialized():
             dist.destroy_process_group()
         raise CourseError(_told(error, world_size, timeout_s)) from error
+    # gloo's threads end with the last reference to the group, and DDP models, which hold it, are in cycles. A
+    # thread that is left when the interpreter ends may abort the process.
+    atexit.unregister(gc.collect)  # once is enough
+    atexit.register(gc.collect)
     try:
         yield Ranks(rank, local_rank, world_size, chosen, name)
     finally:

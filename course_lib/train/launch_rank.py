@@ -4,7 +4,9 @@ torchrun's agent starts it with the environment of a rank, and the path of the o
 standard input is that of the agent: when it closes, whoever launched it is gone, and the rank ends.
 """
 
+import atexit
 import faulthandler
+import gc
 import io
 import json
 import os
@@ -17,7 +19,7 @@ import time
 import traceback
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from course_lib.errors import CourseError
 from course_lib.train.launch_result import is_own_code
@@ -124,5 +126,18 @@ def main() -> int:
     return run(order, folder / f"{name}.json")
 
 
+def leave(status: int) -> NoReturn:
+    """End this process as Python does, but without taking the interpreter apart.
+
+    A thread of gloo that lets a tensor go just then would abort the process ("terminate called without an
+    active exception"), and the agent would take a rank that is done for one that failed.
+    """
+    gc.collect()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

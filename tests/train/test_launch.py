@@ -17,10 +17,11 @@ import psutil
 import pytest
 
 from course_lib.errors import CourseError
+from course_lib.train import ddp_faults
 from course_lib.train import launch as launch_module
 from course_lib.train.data_parallel import largest_difference, train_digits
-from course_lib.train.ddp_faults import FAULTS
 from course_lib.train.launch import LaunchRun, default_nproc, launch, launch_in_turn, split_line
+from course_lib.train.launch_result import RankError
 
 STEPS, BATCH = 50, 100  # 1,442 digits: the last batch of an epoch has 42
 RING = "course_lib.train.ring:show_ring"
@@ -76,8 +77,8 @@ def test_ranks_train_as_one_process_does(nproc: int, alone: dict[str, Any]) -> N
         assert_same_training(by_hand[0], alone)
         with pytest.raises(AssertionError):  # another batch size is another training: the comparison can fail
             assert_same_training(otherwise[0], alone)
-        mean, gradient = metrics[0]
-        assert mean == 5.0, "each sample counts once"
+        mean, gradient = metrics[1]
+        assert mean == metrics[0][0] == 5.0, "each sample counts once"
         assert gradient == 4.0, "under join the last step is rank 1's alone: 8, divided by 2 ranks"
         assert told[0] == {"word": "hello", "threads": "1", "heavy": []}
         for rank in range(2):
@@ -100,11 +101,25 @@ EXPECTED = {
 }
 
 
-def test_each_fault_ends_with_its_own_error_first_and_the_run_goes_on() -> None:
-    """Eleven faults in one launch: after each, the agent starts all ranks anew. An interrupt has its own
-    test.
+IN_A_GROUP = [fault for fault in EXPECTED if fault in ddp_faults.IN_A_GROUP]
+HAS_FULL = Path("/dev/full").exists()
+
+
+def assert_right_first_error(fault: str, errors: tuple[RankError, ...]) -> None:
+    if os.name != "posix" and fault in ("killed", "hang"):
+        return  # without signals nobody sees where a rank was
+    kind, says = EXPECTED[fault]
+    assert errors[0].kind == kind, (fault, errors)
+    assert re.search(says, str(errors[0])), (fault, errors)
+    assert not errors[0].secondary
+
+
+def test_each_fault_in_a_group_has_its_own_error_first_and_the_run_goes_on() -> None:
+    """Eight faults in one launch: after each, the agent starts all ranks anew.
+
+    Those before there is a group are committed in test_distributed.py; an interrupt has its own test below.
     """
-    faults = [fault for fault in EXPECTED if fault != "full_disk" or Path("/dev/full").exists()]
+    faults = [fault for fault in IN_A_GROUP if fault != "full_disk" or HAS_FULL]
     run = launch(
         "course_lib.train.ddp_faults:commit_in_turn",
         arguments={"faults": faults},
@@ -115,16 +130,21 @@ def test_each_fault_ends_with_its_own_error_first_and_the_run_goes_on() -> None:
     assert run.values == ("trained", "trained")
     assert run.restarts == len(faults)
     for fault, errors in zip(faults, run.earlier, strict=True):
-        kind, says = EXPECTED[fault]
-        if os.name != "posix" and fault in ("killed", "hang"):
-            continue  # without signals nobody sees where a rank was
-        assert errors[0].kind == kind, (fault, errors)
-        assert re.search(says, str(errors[0])), (fault, errors)
-        assert not errors[0].secondary
+        assert_right_first_error(fault, errors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", EXPECTED)
+def test_each_fault_ends_a_launch_of_its_own(fault: str) -> None:
+    if fault == "full_disk" and not HAS_FULL:
+        pytest.skip("there is no /dev/full here")
+    run = launch(COMMIT, arguments={"fault": fault}, on_line=None, check=False, time_limit_s=60)
+    assert run.outcome == "failed"
+    assert_right_first_error(fault, run.errors)
 
 
 def test_twelve_faults_are_known() -> None:
-    assert set(EXPECTED) | {"interrupt", "mismatched_collective"} == set(FAULTS)
+    assert set(EXPECTED) | {"interrupt", "mismatched_collective"} == set(ddp_faults.FAULTS)
 
 
 def test_the_time_limit_ends_all_and_names_the_rank_that_waits_for_nobody() -> None:

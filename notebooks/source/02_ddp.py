@@ -1,0 +1,447 @@
+# %% [markdown]
+# # Many cards
+#
+# One card is too slow, so you take two. Will it be twice as fast? Will it even run? Here you find out, on the
+# computer in front of you: two processes play the part of two cards.
+#
+# After this lesson you can
+#
+# - turn a training for one card into one for many, and start it;
+# - say which rank failed first, and why, when all of them print errors;
+# - tell whether more cards would help, before you rent them.
+#
+# **Time**: 40 minutes. **Needs**: any computer with 4 GiB of memory; no GPU, no network. You know lesson 00.
+
+# %% tags=["parameters"]
+import os
+
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # few and short launches, for small machines and for tests
+steps = 20 if quick else 50
+pairs = 5 if quick else 15
+
+# %%
+import inspect
+from pathlib import Path
+
+import torch
+
+from course_lib.machine import this_machine, usable_cores
+from course_lib.teach import check, hint, judge, solution
+from course_lib.teach.plots_ddp import plot_buckets, plot_samples, plot_scaling
+
+torch.set_num_threads(1)
+this_machine()
+
+# %% [markdown]
+# ## The usual listing
+#
+# To train on two cards, one starts a process for each. Such a process is a *rank*: rank 0, rank 1. Each has a copy of
+# the model and its own samples. PyTorch's tool for this is *DDP*, DistributedDataParallel. Most guides show a listing
+# like this one, which is ours in the manner of the guide that this course grew out of:
+
+# %%
+from course_lib.teach.listing import LISTING, MENDS, run_listing
+
+print(LISTING)
+
+# %% [markdown]
+# It looks complete. We start it as it is, on two ranks. If it fails, we mend what it complains of and start it again.
+
+# %%
+attempts = run_listing(Path("listings"))
+for attempt in attempts:
+    print(f"{attempt.mended} mended: {attempt}\n")
+
+# %% [markdown]
+# Look at the losses of the first version that printed some, and at those of the last. The first one *runs*, without
+# any error, and does not learn. On your own machine you saw some of these faults; here are all of them:
+
+# %%
+for number, mend in enumerate(MENDS, start=1):
+    print(f"{number}. {mend.fault}\n   shows as: {mend.shows}")
+
+# %%
+needed = sum(attempt.error is not None or not attempt.printed for attempt in attempts)
+judge(
+    "ddp.template", "holds when", number=len(MENDS), unit="faults in the listing",
+    note=f"they are mended first; here {needed} of them stopped it, and one was silent: no zero_grad()",
+)
+
+# %% [markdown]
+# Three words from the listing. The *backend* is the library that carries data between ranks: `nccl` between NVIDIA
+# cards, `gloo` between processors, on every system. `rank` counts over all computers, `local_rank` on this one: that
+# is the number of the card. A *group* is all ranks together; whoever opens it must take it down.
+
+# %%
+from course_lib.train.distributed import available_backends
+
+have = available_backends()
+judge(
+    "ddp.backend", "holds when", number=len(have), unit=f"backends in this torch: {', '.join(have)}",
+    note="the backend goes with the device: nccl for NVIDIA cards, gloo for the CPU and for Windows",
+)
+
+# %% [markdown]
+# ## What the ranks have to do together
+#
+# Each rank computes gradients from its own samples. If each then changed its weights by itself, the copies would part.
+# So before the step, all take the **mean** of their gradients. Adding up something over all ranks, so that each has
+# the sum, is an *all-reduce*. It needs no boss: the ranks stand in a ring, and pieces go round.
+
+# %%
+from course_lib.train import data_parallel, ring
+
+print(inspect.getsource(ring.ring_all_reduce))
+
+# %% [markdown]
+# With it, data parallelism is four lines, called between `backward()` and `step()`:
+
+# %%
+print(inspect.getsource(data_parallel.average_gradients))
+
+# %% [markdown]
+# Does it work? `launch` starts ranks from a notebook. It drives *torchrun*, PyTorch's own starter, in processes beside
+# this one. What they run must stand in a file, because each imports it. A start takes seconds, so we ask for
+# several things in one: the ring; a training with the gradients averaged by hand; the same with DDP; and one where a
+# line was forgotten.
+
+# %%
+from course_lib.train.launch import launch, launch_in_turn
+
+train = "course_lib.train.data_parallel:train_digits"
+settings = {"steps": steps, "global_batch_size": 100}
+with_ring, by_hand, with_ddp, forgot = launch_in_turn([
+    ("course_lib.train.ring:show_ring", {"numbers": 6}),
+    (train, {**settings, "by_hand": True}),
+    (train, settings),
+    (train, {**settings, "steps": 30, "forget_set_epoch": True}),
+])  # fmt: skip
+
+# %%
+for rank, found in enumerate(with_ring):
+    print(f"rank {rank} had {found['before']}")
+print(f"the ring gives     {with_ring[0]['by_ring']}")
+print(f"torch's all-reduce {with_ring[0]['by_torch']}")
+print(f"{found['tensor_bytes']} bytes; each rank sent {found['sent_bytes']}")
+
+# %% [markdown]
+# ## The same training as in one process?
+#
+# A *global batch* is what all ranks see in one step: here 100 digits, 50 a rank. So two ranks should end where one
+# process ends that takes batches of 100. This kernel is that process. The last batch of an epoch has 42.
+
+# %%
+alone = data_parallel.train_digits(**settings)
+difference = data_parallel.largest_difference
+for name, ranks in {"by hand": by_hand, "with DDP": with_ddp}.items():
+    losses = difference(alone["losses"], ranks[0]["losses"])
+    weights = difference(alone["weights"], ranks[0]["weights"])
+    assert max(losses, weights) < 1e-6
+    print(f"{name}: the losses differ by at most {losses:.0e}, the weights by {weights:.0e}")
+
+# %% [markdown]
+# The same to the last digits. DDP adds two things to your four lines: it sends gradients while the backward pass
+# still runs, and it makes sure that all ranks begin with the weights of rank 0. The code around it is this:
+
+# %%
+from course_lib.train import ddp_twenty
+
+print(inspect.getsource(ddp_twenty.main))
+
+# %% [markdown]
+# ## Who trains on what?
+#
+# `set_epoch` tells the *sampler*, which shuffles, that a new epoch begins. In the fourth training it was forgotten.
+
+# %%
+epoch = 15  # steps: 1,442 digits in global batches of 100
+
+def first_samples(ranks, number):
+    return [rank["samples"][number * epoch : (number + 1) * epoch] for rank in ranks]
+
+rows = {"epoch 1": first_samples(with_ddp, 0)}
+if steps >= 2 * epoch:
+    rows["epoch 2"] = first_samples(with_ddp, 1)
+rows |= {"forgotten, 1": first_samples(forgot, 0), "forgotten, 2": first_samples(forgot, 1)}
+plot_samples(rows, title="The first digits: who trains on which?")
+
+# %% [markdown]
+# The last two rows are the same: without `set_epoch`, every epoch has the same order, and the same digits always
+# meet in a batch. Nothing fails; the training is only a little worse, and nobody notices.
+
+# %% [markdown]
+# ## Break it
+#
+# What does it look like when one of many ranks dies? When one hangs, its data never coming? We do it for real: one is
+# ended by the system, one sleeps for an hour. The agent of torchrun then ends the others, and starts all anew for
+# the next fault. The ranks wait two seconds for each other, and not ten minutes, which is usual.
+
+# %%
+faults = ["killed", "hang"] if quick else ["killed", "hang", "uneven_data", "mismatched_collective"]
+broken = launch(
+    "course_lib.train.ddp_faults:commit_in_turn", 2, arguments={"faults": faults},
+    max_restarts=len(faults) - 1, on_line=None, check=False,
+)
+
+# %%
+for fault, errors in zip(faults, [*broken.earlier, broken.errors]):
+    print(f"\n{fault}")
+    for number, error in enumerate(errors):
+        print(f"  {'first' if number == 0 else 'then'}: {error}")
+
+# %% [markdown]
+# The loud error is often not the cause. The rank that *lost its connection*, or *waited too long*, tells you at
+# length about it. The rank that was killed says nothing at all. **Look for the rank that does not complain about
+# another rank.**
+#
+# | what happened | what you read | what to do |
+# |---|---|---|
+# | a rank is killed | the others: connection closed by peer | look for memory: `dmesg`, smaller batch, fewer workers |
+# | a rank hangs | the others: timed out waiting | find what *that* rank does: its data, a lock, a full disk |
+# | one rank has fewer batches | connection closed, near the end of an epoch | a sampler that gives all the same, or `join` |
+# | ranks call different collectives | a time limit, or wrong numbers | no collective inside `if rank == 0` |
+#
+# After such an end, `torchrun --max-restarts 3` starts all ranks anew, and a script that saves a *checkpoint* goes on
+# from it. Ours does.
+#
+# ## What does the exchange cost?
+#
+# Take a step with the exchange, then one without (`no_sync` switches it off), many times in turn. The difference is
+# what the exchange adds: its *exposed* part. We measure a small network that two ranks really compute here, then a
+# step of 40 ms that is **emulated**: the process sleeps, as it does while a card works. Its gradients, 8 MiB, are
+# really sent.
+
+# %%
+ranks_of = "course_lib.train.communication_rank"
+emulated = {"compute_s": 0.04, "gradient_mib": 8, "pairs": pairs}
+real, apart, small_buckets, scaling = launch_in_turn([
+    (f"{ranks_of}:measure_network", {"pairs": pairs}),
+    (f"{ranks_of}:measure_emulated", {**emulated, "bucket_cap_mb": 1000, "trace": True}),
+    (f"{ranks_of}:measure_emulated", {**emulated, "bucket_cap_mb": 2, "trace": True}),
+    (f"{ranks_of}:measure_scaling", {**emulated, "repeats": pairs}),
+])  # fmt: skip
+
+# %%
+from course_lib.train.communication import BucketTrace, CommunicationShare
+from course_lib.train.link import LinkBenchmark
+
+network = CommunicationShare(**real[0])
+network
+
+# %% [markdown]
+# Gradients do not come all at once: those of the last layer are ready first. DDP collects them in *buckets* and sends
+# each as soon as it is full, while the backward pass goes on. Here is the emulated step with one bucket, and with four.
+
+# %%
+plot_buckets({
+    "one bucket": BucketTrace(**apart[0]["trace"]),
+    "buckets of 2 MiB": BucketTrace(**small_buckets[0]["trace"]),
+})  # fmt: skip
+
+# %% [markdown]
+# What lies right of the black line is exposed. The rest is hidden: it costs nothing. DDP's own bucket is 25 MiB
+# (`bucket_cap_mb`). The guide says that communication takes less than 20 % of a step. For the network that was
+# really computed:
+
+# %%
+low, high = (100 * share for share in network.share_interval)
+verdict = "holds" if high < 20 else "fails" if low > 20 else "holds when"
+judge(
+    "health.comm", verdict, number=100 * network.share, unit="% of a step exposed; two ranks over gloo, measured here",
+    note=f"from {low:.0f} to {high:.0f} %; the emulated step of 40 ms: "
+    f"{100 * CommunicationShare(**scaling[0]['share']).share:.0f} %",
+)
+
+# %% [markdown]
+# ## Two ranks, twice as fast?
+#
+# Two ranks on one computer share its cores. So we say honestly what each comparison can show. The real network: two
+# ranks compute on the cores that one rank had, too. The emulated step: computing takes no core, as on two cards.
+
+# %%
+from course_lib.train import communication_rank as measured
+
+real_alone = CommunicationShare(**measured.measure_network(pairs=pairs))
+emulated_alone = CommunicationShare(**measured.measure_emulated(**emulated)["share"])
+emulated_two = CommunicationShare(**scaling[0]["share"])
+for name, one, two in (
+    ("really computed", real_alone, network), ("emulated", emulated_alone, emulated_two),
+):
+    gain = 2 * one.with_s / two.with_s
+    print(f"{name}: {1000 * one.with_s:.1f} ms a step alone, {1000 * two.with_s:.1f} ms as two ranks")
+    print(f"   that is {gain:.2f} times the samples a second, on {usable_cores()} cores")
+
+# %% [markdown]
+# The gain is never 2, and the exchange is the reason. (Where the real network gains little, the two ranks fought for
+# cores, or one rank alone already waited for memory.) Can the loss be foretold? A *link* has two figures: the
+# *latency*, which even the smallest message costs, and the *bandwidth*. Your two ranks have timed theirs:
+
+# %%
+link = LinkBenchmark(**scaling[0]["link"])
+link
+
+# %%
+from course_lib.plan.scaling import scale
+from course_lib.teach.measured_scaling import measured_link, measured_step
+
+step = measured_step(emulated_alone.with_s, emulated_alone.gradient_bytes)
+foretold = scale(step, 2, measured_link(link, 2, usable_cores()))
+print(f"predicted {1000 * foretold.seconds:.1f} ms a step, measured {1000 * emulated_two.with_s:.1f} ms")
+
+# %% [markdown]
+# ## Lab: 8 cards, 1,024 cards
+#
+# The same arithmetic, with links that you do not have. Their figures were measured by others; each has its source
+# in `data/interconnects.csv`. *Efficiency* is the speed-up divided by the number of cards. Eight cards stand in
+# each computer, so from 16 cards on the network between computers counts. Without sliders:
+
+# %%
+from course_lib.teach.labs import ddp as lab
+
+out = lab.scale_out(compute_ms=100, gradient_mib=100, link="PCIe 4.0", network="Ethernet 10G", cards=16)
+print(out)
+plot_scaling(out)
+
+# %% [markdown]
+# 100 ms and 100 MiB are about a ResNet-50 on one card. Now you. Which network makes 1,024 cards worth having? What
+# does a computing time of 10 ms do, and one of 1,000? Which slider helps a slow network more: fewer gradients, or a
+# larger batch, which is more computing for the same gradients?
+
+# %%
+lab.lab()
+
+# %% [markdown]
+# ## One card first
+#
+# The guide says: no second card before one card trains with a batch of 256. From which batch a card on do two cards
+# give 1.8 times the samples of one? We predict it for ResNet-50 in 16 bits on RTX 3090 cards, over three links.
+
+# %%
+from course_lib.accelerators import find_accelerator
+from course_lib.plan.batch_size import traces_of
+from course_lib.plan.model_names import named_workload
+from course_lib.plan.speed import predict
+
+card = find_accelerator("RTX 3090")
+traces = traces_of(named_workload("resnet50", precision="fp16"))
+links = ("PCIe 3.0 without peer access", "PCIe 4.0", "NVLink bridge")
+worth = {link: lab.smallest_worthwhile_batch(lambda size: predict(traces.at(size), card), link) for link in links}
+for name, size in worth.items():
+    print(f"{name}: " + (f"from a batch of {size} on" if size else "not up to a batch of 256"))
+
+# %%
+slowest = worth[links[0]] or 512
+judge(
+    "capstone.single", "fails" if slowest < 256 else "holds",
+    number=slowest, unit=f"images a card, predicted, on {links[0]}",
+    note="no fixed batch decides it, but computing against gradients; one card first is right all the same",
+)
+
+# %% [markdown]
+# The batch is not what decides. What is right about it: a second card doubles what one card does, also its waiting for
+# data. Mend that first (lesson 04).
+#
+# And if the model does not even fit one card? DDP keeps all of it on each. *FSDP* (fully sharded data parallel) cuts
+# weights, gradients and optimizer states into as many pieces as there are cards, and fetches each layer when it is
+# needed: about half as much again to send. Training with Adam in mixed precision takes 16 bytes a parameter
+# (Rajbhandari and others, *ZeRO*, 2020), before the first activation:
+
+# %%
+def gib_a_card(parameters, cards):
+    return 16 * parameters / cards / 2**30
+
+for billions in (0.1, 1, 7, 70):
+    whole, cut = gib_a_card(billions * 1e9, 1), gib_a_card(billions * 1e9, 8)
+    fits = "DDP fits" if whole < 24 else "FSDP fits" if cut < 24 else "more cards are needed"
+    print(f"{billions:5} billion: DDP {whole:7.1f} GiB a card, FSDP on 8 cards {cut:6.1f}; on 24 GiB {fits}")
+
+# %% [markdown]
+# **FSDP begins where DDP does not fit.** Before that, it only sends more.
+#
+# ## Exercises
+#
+# Replace the dots, run the cell, and read the answer. `hint("ddp.speedup")` gives a hint, `solution("ddp.speedup")`
+# shows ours.
+
+# %% tags=["exercise"]
+# Exercise 2.1 · 4 minutes · ●○○
+# Each rank takes batches of batch_size. How many steps has an epoch over all samples? A last step
+# with smaller shares counts too.
+def steps_per_epoch(samples: int, batch_size: int, ranks: int) -> int:
+    # solution
+    return -(-samples // (batch_size * ranks))  # division that rounds up
+    # end
+
+check("ddp.steps_per_epoch", steps_per_epoch)
+
+# %% tags=["exercise"]
+# Exercise 2.2 · 6 minutes · ●●○
+# A ring all-reduce over a tensor of tensor_bytes: how many bytes does one rank send?
+# (Look at the ring above. Let pieces have parts of a byte.)
+def sent_bytes(tensor_bytes: int, ranks: int) -> float:
+    # solution
+    return 2 * (ranks - 1) * tensor_bytes / ranks
+    # end
+
+check("ddp.sent_bytes", sent_bytes)
+
+# %% tags=["exercise"]
+# Exercise 2.3 · 6 minutes · ●●○
+# One card needs compute_s for its batch. With several, each keeps its batch, and a step grows by
+# exposed_s. How many times the samples a second of one card do all of them do?
+def speedup(compute_s: float, exposed_s: float, ranks: int) -> float:
+    # solution
+    return ranks * compute_s / (compute_s + exposed_s)
+    # end
+
+check("ddp.speedup", speedup)
+
+# %%
+print("""What four ranks left behind:
+  a  rank 0: RuntimeError: Connection closed by peer [10.0.0.2]
+  b  rank 1: RuntimeError: Timed out waiting 1800000ms for recv operation to complete
+  c  rank 2: nothing; torchrun says: Signal 9 (SIGKILL) received by PID 4711
+  d  rank 3: torchrun says: Sending process 4712 closing signal SIGTERM""")
+
+# %% tags=["exercise"]
+# Exercise 2.4 · 4 minutes · ●●○
+# Which line is the first cause: "a", "b", "c" or "d"?
+# solution
+first_cause = "c"
+# end
+
+check("ddp.first_cause", first_cause)
+
+# %% [markdown]
+# ## Bring your own
+#
+# The next line writes a whole training script: real data, mixed precision, accumulation, checkpoint, restart. It needs
+# only torch and numpy, and the very same file runs as one process, on eight cards, and on several computers.
+
+# %%
+# !course script --out my_training.py --force
+
+# %%
+if not quick:
+    launch("my_training", 2, args=["--epochs", "2"])
+
+# %% [markdown]
+# Change `make_datasets` and `make_model` in it to yours. With `--nodes 4 --slurm` you get a batch job for a cluster.
+# When something fails there, paste what was printed, from its first line, and press **Explain**:
+
+# %%
+from course_lib.diagnose.recognise import explain
+from course_lib.teach.paste_box import PasteBox
+
+PasteBox(explain, "Paste the error messages of your ranks here.")
+
+# %% [markdown]
+# ## What to remember
+#
+# 1. **Data parallelism is one line more: the mean of the gradients.** With the right shares, n ranks train as one
+#    process with the global batch.
+# 2. **The loudest error is seldom the first.** Look for the rank that does not complain about another one.
+# 3. **More cards help while computing hides the exchange.** Measure the exposed part before you rent.
+#
+# **Where to go next.** Lesson 07, *Are the cards healthy?*, finds the slow one among eight. If your one card waits for
+# data, go to 04 first. `!course progress` shows the exercises that you have passed.
