@@ -4,7 +4,7 @@ takes there, without a GPU.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from course_lib.cli.output import json_option, print_json
 
 if TYPE_CHECKING:
     from course_lib.accelerators import Accelerator
+    from course_lib.plan.job import Job
     from course_lib.plan.memory import MemoryPlan
     from course_lib.plan.scaling import ScaledStep
     from course_lib.plan.speed import StepWork
@@ -32,6 +33,7 @@ class _Row:
     time: "StepTime | None"
     scaled: "ScaledStep | None"
     untimed: str = ""  # why there is no time
+    job: "Job | None" = None  # a whole training, where it was asked for and fits
 
     def to_json(self) -> dict[str, Any]:
         told: dict[str, Any] = {"card": self.card}
@@ -40,6 +42,7 @@ class _Row:
         if self.time is None:
             told |= {"step_seconds": None, "samples_per_second": None, "bound": None, "untimed": self.untimed}
         return told | {
+            **(self.job.to_json() if self.job else {"hours": None, "cost": None}),
             "largest_batch": self.largest,
             "scaled": self.scaled.to_json() if self.scaled else None,
         }
@@ -85,6 +88,12 @@ class _Row:
     "--nodes", type=click.IntRange(1), default=1, show_default=True, help="Computers they stand in."
 )
 @click.option("--network", metavar="LINK", help="What joins the computers, such as 'Ethernet 10G'.")
+@click.option(
+    "--samples", type=click.IntRange(1), help="Samples in one epoch: also tell hours and cost, on all cards."
+)
+@click.option(
+    "--epochs", type=click.FloatRange(0, min_open=True), help="Epochs of the training (with --samples)."
+)
 @json_option
 def plan(  # noqa: PLR0917 - click gives them by name
     model: str,
@@ -102,6 +111,8 @@ def plan(  # noqa: PLR0917 - click gives them by name
     interconnect: str | None,
     nodes: int,
     network: str | None,
+    samples: int | None,
+    epochs: float | None,
     as_json: bool,
 ) -> None:
     """Say how much memory and time a training step of MODEL needs, and which cards it fits.
@@ -109,11 +120,13 @@ def plan(  # noqa: PLR0917 - click gives them by name
     MODEL is a torchvision model (resnet50), timm:NAME, transformers:TYPE, a config.json, gpt, cnn, or
     your own as module:factory. Nothing is downloaded and nothing is computed: this works without a GPU.
     "Total" is what nvidia-smi would show; "safe" leaves room for what cuDNN may choose. A card fits if
-    the safe figure does. The time has an interval in which nine of ten measurements lay.
+    the safe figure does. The time has an interval in which nine of ten measurements lay. With --samples and
+    --epochs it looks at every card it knows, unless --on names some.
     """
     from course_lib.accelerators import find_accelerator
     from course_lib.plan.batch_size import largest_batch as find_largest
     from course_lib.plan.batch_size import plan_workload, traces_of
+    from course_lib.plan.job import job_on
     from course_lib.plan.model_names import named_workload
     from course_lib.plan.speed import step_work
 
@@ -133,18 +146,54 @@ def plan(  # noqa: PLR0917 - click gives them by name
     traces = traces_of(workload)
     work = step_work(traces.exact(batch))
     rows = []
-    for card in chosen or _usual_cards():
-        made = plan_workload(workload, card, traces=traces) if card else None
+    whole = _whole_job(samples, epochs)
+    plans: dict[int, MemoryPlan] = {}  # cards with as much memory share their plan
+    for card in chosen or (_every_card() if whole else _usual_cards()):
+        made = None
+        if card:
+            size = card.usable_bytes
+            plans[size] = plans[size] if size in plans else plan_workload(workload, card, traces=traces)
+            made = replace(plans[size], card=card.name)
         largest = find_largest(workload, card, traces=traces) if card and largest_batch else None
         time, untimed = _time(work, card, optimizer, accumulate)
         scaled = _scale(time, card, gpus, interconnect, nodes, network) if time and gpus > 1 else None
-        rows.append(
-            _Row(card.name if card else time.card if time else "", made, largest, time, scaled, untimed)
-        )
+        job = job_on(card, time, *whole) if whole and card and time and made and made.fits else None
+        name = card.name if card else time.card if time else ""
+        rows.append(_Row(name, made, largest, time, scaled, untimed, job))
     if as_json:
         print_json([row.to_json() for row in rows])
     else:
-        click.echo(_table(rows))
+        click.echo(_job_table(rows) if whole else _table(rows))
+
+
+def _whole_job(samples: int | None, epochs: float | None) -> tuple[int, float] | None:
+    from course_lib.errors import CourseError
+
+    if samples is None and epochs is None:
+        return None
+    if samples is None or epochs is None:
+        raise CourseError("A whole training is --samples and --epochs: give both, or neither.")
+    return samples, epochs
+
+
+def _every_card() -> "list[Accelerator]":
+    from course_lib.accelerators import accelerators
+
+    return list(accelerators())
+
+
+def _job_table(rows: "Sequence[_Row]") -> str:
+    from course_lib.cli.plan_job import assumption_lines, job_table
+    from course_lib.plan.job import Assumptions
+
+    lines = job_table([(row.card, row.memory, row.time, row.job, row.untimed) for row in rows])
+    timed = next((row.time for row in rows if row.time), None)
+    if timed is not None:
+        lines += ["", f"Step times: {timed.calibration}"]
+    lines += assumption_lines(Assumptions())
+    lines += _scaled_lines(rows)
+    lines.append("How far such a prediction is off, measured on public data: docs/accuracy.md")
+    return "\n".join(lines)
 
 
 def _means_this_machine(name: str) -> bool:

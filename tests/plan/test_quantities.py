@@ -57,8 +57,8 @@ def test_a_product_gets_the_unit_that_it_must_have(quantity: Quantity, unit: str
         lambda: money(1, "EUR") / hours(0),
         lambda: hours(float("nan")),
         lambda: watts("350"),  # type: ignore[arg-type]
-        lambda: float(hours(1)),
-        lambda: (money(1, "EUR") / hours(1)).amount(),
+        lambda: float(hours(1) * 2),
+        (money(1, "EUR") / hours(1)).amount,
         kilowatt_hours(1).amount,
         lambda: hours(2) - money(1, "EUR"),
     ],
