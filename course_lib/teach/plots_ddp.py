@@ -172,7 +172,8 @@ def plot_buckets(traces: Mapping[str, BucketTrace], *, title: str = "The exchang
             color=INK,
             va="center",
         )
-        alts.append(f"{name}: {len(trace.sizes)} buckets, {told}")
+        many = f"{len(trace.sizes)} bucket{'s' * (len(trace.sizes) > 1)}"
+        alts.append(f"{name}: {many}, {told}")
     return Picture(figure, f"{title}, measured. {'; '.join(alts)}.")
 
 
@@ -237,7 +238,7 @@ def _step_bar(axes: Axes, step: ScaledStep) -> None:
     parts = {
         "forward": (step.one_card / 3, TIME_COLOURS["forward"]),
         "backward": (step.one_card * 2 / 3, TIME_COLOURS["backward"]),
-        "exchange": (step.exposed, TIME_COLOURS["communication"]),
+        "exposed": (step.exposed, TIME_COLOURS["communication"]),
         "waiting": (step.waiting, GREY),
     }
     whole = sum(seconds for seconds, _ in parts.values())

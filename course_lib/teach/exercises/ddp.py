@@ -61,6 +61,7 @@ SENT_BYTES = Exercise(
             Case({"tensor_bytes": 12_000, "ranks": 3}),
             Case({"tensor_bytes": 102_400_000, "ranks": 8}),
             Case({"tensor_bytes": 4_096, "ranks": 2}),
+            Case({"tensor_bytes": 102_401, "ranks": 7}),
             Case({"tensor_bytes": 1_000_000, "ranks": 100}),
             Case({"tensor_bytes": 5_000, "ranks": 1}, "A single rank has nobody to send to."),
         ),
@@ -71,7 +72,8 @@ SENT_BYTES = Exercise(
             ),
             Diagnosis(
                 lambda size, n: 2 * (n - 1) * size,
-                "You send the whole tensor in each round. The ring sends a part of it.",
+                "You send the whole tensor in each round, or you count what all ranks send. One rank "
+                "sends a part of it each time.",
             ),
             Diagnosis(
                 lambda size, n: (n - 1) * size,
@@ -83,11 +85,6 @@ SENT_BYTES = Exercise(
                 "Nearly, with many ranks. With two or three, the number of ranks makes a difference.",
             ),
             Diagnosis(lambda size, n: 2 * size / n, "That is two pieces. How many rounds are there in all?"),
-            Diagnosis(
-                lambda size, n: 2 * (n - 1) * size / n * n,
-                "That is what all ranks send together. What does one of them send?",
-            ),
-            Diagnosis(lambda size, n: 2 * n * size / n, "Each loop has a round too many."),
             Diagnosis(lambda size, n: size / n, "That is one piece. How many does a rank send?"),
             Diagnosis(
                 lambda size, n: size, "The number of ranks makes no difference to your answer. Should it?"
@@ -205,6 +202,7 @@ SPEEDUP = Exercise(
         cases=(
             Case({"compute_s": 0.08, "exposed_s": 0.02, "ranks": 8}),
             Case({"compute_s": 0.03, "exposed_s": 0.01, "ranks": 2}),
+            Case({"compute_s": 0.07, "exposed_s": 0.004, "ranks": 64}),
             Case({"compute_s": 0.05, "exposed_s": 0.0, "ranks": 4}, "Nothing of the exchange shows here."),
             Case(
                 {"compute_s": 0.02, "exposed_s": 0.06, "ranks": 2},
