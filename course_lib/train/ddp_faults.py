@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy
 from course_lib.errors import CourseError
 from course_lib.train import checkpoint
 from course_lib.train.distributed import Ranks, process_group
+from course_lib.train.launch_result import Kind
 
 WAIT_S = 2.0
 """After so many seconds a rank gives up to wait for another. (For all to start, they have a minute.)"""
@@ -195,6 +196,23 @@ BEFORE_THE_GROUP: Mapping[str, Callable[[], None]] = {
     one.__name__: one for one in (port_in_use, missing_variable, wrong_world_size)
 }
 FAULTS = (*IN_A_GROUP, *BEFORE_THE_GROUP)
+
+FIRST_ERRORS: Mapping[str, tuple[Kind, str]] = {
+    "killed": ("killed", r"Rank 1 was killed"),
+    "hang": ("hung", r"Rank 1 hung: .*in _read_a_batch_that_never_comes"),
+    "uneven_data": ("exception", r"Rank 0 failed: .*rank 1 had come to its end"),
+    "mismatched_shapes": ("exception", r"Rank 1 failed: .*sizes \[9, 4\]"),
+    "unused_parameters": ("exception", r"finished reduction.*unused_parameters"),
+    "exception": ("exception", r"Rank 1 failed: IndexError: Target 12 is out of bounds"),
+    "out_of_memory": ("exception", r"Rank 1 failed: .*(memory|alloc)"),
+    "full_disk": ("exception", r"Rank 0 failed: .*training\.pt cannot be written"),
+    "port_in_use": ("exception", r"Rank 0 failed: Port \d+ is in use"),
+    "missing_variable": ("exception", r"MASTER_ADDR is not set"),
+    "wrong_world_size": ("exception", r"WORLD_SIZE"),
+}
+"""What the first error must be with two ranks: its kind, and a pattern of its sentence. An interrupt is
+none.
+"""
 
 
 def commit(fault: str) -> None:

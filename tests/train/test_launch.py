@@ -86,29 +86,14 @@ def test_ranks_train_as_one_process_does(nproc: int, alone: dict[str, Any]) -> N
             assert (rank, "hello as an error") in heard
 
 
-EXPECTED = {
-    "killed": ("killed", r"Rank 1 was killed"),
-    "hang": ("hung", r"Rank 1 hung: .*in _read_a_batch_that_never_comes"),
-    "uneven_data": ("exception", r"Rank 0 failed: .*rank 1 had come to its end"),
-    "mismatched_shapes": ("exception", r"sizes|same model"),
-    "unused_parameters": ("exception", r"finished reduction.*unused_parameters"),
-    "exception": ("exception", r"Rank 1 failed: IndexError: Target 12 is out of bounds"),
-    "out_of_memory": ("exception", r"Rank 1 failed: RuntimeError: .*(memory|alloc)"),
-    "full_disk": ("exception", r"Rank 0 failed: .*training\.pt cannot be written"),
-    "port_in_use": ("exception", r"Rank 0 failed: Port \d+ is in use"),
-    "missing_variable": ("exception", r"MASTER_ADDR is not set"),
-    "wrong_world_size": ("exception", r"WORLD_SIZE"),
-}
-
-
-IN_A_GROUP = [fault for fault in EXPECTED if fault in ddp_faults.IN_A_GROUP]
+IN_A_GROUP = [fault for fault in ddp_faults.FIRST_ERRORS if fault in ddp_faults.IN_A_GROUP]
 HAS_FULL = Path("/dev/full").exists()
 
 
 def assert_right_first_error(fault: str, errors: tuple[RankError, ...]) -> None:
     if os.name != "posix" and fault in ("killed", "hang"):
         return  # without signals nobody sees where a rank was
-    kind, says = EXPECTED[fault]
+    kind, says = ddp_faults.FIRST_ERRORS[fault]
     assert errors[0].kind == kind, (fault, errors)
     assert re.search(says, str(errors[0])), (fault, errors)
     assert not errors[0].secondary
@@ -134,7 +119,7 @@ def test_each_fault_in_a_group_has_its_own_error_first_and_the_run_goes_on() -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", EXPECTED)
+@pytest.mark.parametrize("fault", ddp_faults.FIRST_ERRORS)
 def test_each_fault_ends_a_launch_of_its_own(fault: str) -> None:
     if fault == "full_disk" and not HAS_FULL:
         pytest.skip("there is no /dev/full here")
@@ -144,7 +129,7 @@ def test_each_fault_ends_a_launch_of_its_own(fault: str) -> None:
 
 
 def test_twelve_faults_are_known() -> None:
-    assert set(EXPECTED) | {"interrupt", "mismatched_collective"} == set(ddp_faults.FAULTS)
+    assert set(ddp_faults.FIRST_ERRORS) | {"interrupt", "mismatched_collective"} == set(ddp_faults.FAULTS)
 
 
 def test_the_time_limit_ends_all_and_names_the_rank_that_waits_for_nobody() -> None:
