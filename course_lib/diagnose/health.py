@@ -7,7 +7,7 @@ missing leads to no verdict. ``straggler_by_time`` judges measured seconds of ra
 they say more than any figure of a card.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,13 +17,13 @@ from course_lib.diagnose.health_checks import (
     CardFault,
     active,
     contexts,
-    fault,
     imbalance,
     narrow_link,
     starved,
     straggler,
     throttling,
 )
+from course_lib.diagnose.health_words import LATE_RANK_NOT_HELPFUL, LATE_RANK_TEXTS, LatePart
 from course_lib.diagnose.nan_stats import median
 from course_lib.errors import CourseError
 
@@ -112,12 +112,15 @@ def examine(series: ClusterSeries) -> tuple[CardFault, ...]:
     return (*faults, *narrow_link(series))
 
 
-def straggler_by_time(busy_seconds: Array, *, factor: float = 1.1) -> CardFault | None:
+def straggler_by_time(
+    busy_seconds: Array, *, data_seconds: Array | None = None, factor: float = 1.1
+) -> CardFault | None:
     """The rank that makes the others wait, from measured times; None if no rank stands out.
 
     ``busy_seconds`` is [step, rank]: seconds from the start of a step to the moment the rank is ready for the
-    all-reduce. A rank counts if its median is ``factor`` times the median of the others. Raises CourseError
-    for another shape.
+    all-reduce. ``data_seconds``, of the same shape, is the part of it in which the rank waited for its batch:
+    with it the finding says whether the rank is late by its input or by its work. A rank counts if its median
+    is ``factor`` times the median of the others. Raises CourseError for another shape.
     """
     times = np.asarray(busy_seconds, dtype=float)
     if times.ndim != 2 or times.shape[1] < 2 or not times.size:
@@ -132,7 +135,31 @@ def straggler_by_time(busy_seconds: Array, *, factor: float = 1.1) -> CardFault 
         Evidence(f"rank {rank}", f"{medians[rank] * 1000:.0f} ms"),
         Evidence("the others", f"{others * 1000:.0f} ms"),
     )
-    return fault("straggler", rank, late, f"Rank {rank} needs {late:.0%} longer than the others.", evidence)
+    finding = Finding(
+        id="health.straggler",
+        summary=f"Rank {rank} is the straggler: the others wait for it",
+        why=f"Rank {rank} needs {late:.0%} longer than the others until it is ready for the all-reduce.",
+        remedies=(),
+        not_helpful=LATE_RANK_NOT_HELPFUL,
+        evidence=evidence,
+        certainty="likely",
+    )
+    part = _late_part(times, data_seconds, rank, float(medians[rank]) - others)
+    why, remedies = LATE_RANK_TEXTS[part]
+    return CardFault("straggler", rank, late, replace(finding, why=f"{finding.why} {why}", remedies=remedies))
+
+
+def _late_part(times: Array, data_seconds: Array | None, rank: int, late_s: float) -> LatePart:
+    """Where most of the time is by which the rank is late."""
+    if data_seconds is None:
+        return "unknown"
+    data = np.asarray(data_seconds, dtype=float)
+    if data.shape != times.shape:
+        raise CourseError(
+            f"data_seconds must have the shape of busy_seconds, {times.shape}, not {data.shape}."
+        )
+    medians = np.nanmedian(data, axis=0)
+    return "input" if medians[rank] - np.nanmedian(np.delete(medians, rank)) >= 0.5 * late_s else "work"
 
 
 def overall(values: Array) -> float | None:

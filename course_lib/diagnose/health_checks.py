@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from course_lib.diagnose.cluster_series import Array, ClusterSeries
 from course_lib.diagnose.finding import Evidence, Finding
+from course_lib.diagnose.foreign_contexts import foreign_contexts
 from course_lib.diagnose.health_words import FAULT_TEXTS
 from course_lib.diagnose.nan_stats import mean, median, quantile
 
@@ -191,18 +192,20 @@ def _guest_mib(series: ClusterSeries) -> dict[int, float]:
 
 def contexts(series: ClusterSeries) -> list[CardFault]:
     """The card on which other ranks have opened a context."""
-    homes = {pid: cards for pid, cards in _homes(series).items() if len(cards) == 2}
-    if len(homes) < 2:
+    found = foreign_contexts(series.processes or ())
+    if not found:
         return []
-    common = set.intersection(*homes.values())
-    if len(common) != 1:
-        return []
-    gpu = common.pop()
+    ((gpu, guests),) = found.items()
     held = _guest_mib(series).get(gpu)
     amount = "" if held is None else f", which hold {held:.0f} MiB there"
-    why = f"{len(homes)} ranks have a card of their own and a context on GPU {gpu} as well{amount}."
-    evidence = (Evidence("guests", str(len(homes))),)
-    return [fault("contexts_on_first_card", gpu, float(len(homes)), why, evidence)]
+    who = (
+        "One rank has a card of its own"
+        if len(guests) == 1
+        else f"{len(guests)} ranks have a card of their own"
+    )
+    why = f"{who} and a context on GPU {gpu} as well{amount}."
+    evidence = (Evidence("guests", str(len(guests))),)
+    return [fault("contexts_on_first_card", gpu, float(len(guests)), why, evidence)]
 
 
 def narrow_link(series: ClusterSeries) -> list[CardFault]:

@@ -1,5 +1,7 @@
 """The words for each fault of a card in a job on several."""
 
+from typing import Literal
+
 # kind -> summary (with the card's number), explanation, remedies, what would not help
 FAULT_TEXTS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "straggler": (
@@ -56,3 +58,34 @@ FAULT_TEXTS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
         ("More loader workers.",),
     ),
 }
+
+LatePart = Literal["input", "work", "unknown"]
+# where a rank's time goes by which it is late -> explanation, remedies
+LATE_RANK_TEXTS: dict[LatePart, tuple[str, tuple[str, ...]]] = {
+    "input": (
+        "Most of that is waiting for its batch: its input is slow, not its work.",
+        (
+            "Time this rank's loader alone; give it cores of its own, enough workers, and its data from "
+            "the same "
+            "storage as the others.",
+        ),
+    ),
+    "work": (
+        "Most of that is forward and backward: it has more to do (longer samples, a larger share), or "
+        "shares its "
+        "processor or card with another program.",
+        (
+            "Compare the work of the ranks: samples or tokens a step, and who else is on that card; then "
+            "shard by "
+            "length, or bucket, so that all ranks get the same.",
+        ),
+    ),
+    "unknown": (
+        "A late batch and longer work look the same in this figure.",
+        (
+            "Time the batch and the work of this rank apart: that says whether to look at its loader or at "
+            "its share.",
+        ),
+    ),
+}
+LATE_RANK_NOT_HELPFUL = ("A longer timeout.", "A smaller batch on all ranks: the slowest stays the slowest.")

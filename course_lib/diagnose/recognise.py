@@ -31,7 +31,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(oom.KIND, '"CUDA error: out of memory", CUBLAS_STATUS_ALLOC_FAILED', bare.read),
     Kind(
         faults.KIND,
-        "errors and warnings of DDP, NCCL, gloo, torchrun, GradScaler, DataLoader, autograd, checkpoints, CUDA",
+        "errors of DDP, NCCL, gloo, torchrun, GradScaler, DataLoader, autograd, checkpoints, CUDA",
         faults.read,
     ),
     Kind(memory_verdict.KIND, "torch.cuda.memory_summary() or memory_stats()", memory_verdict.read),

@@ -95,6 +95,43 @@ def test_one_process_on_all_cards_is_data_parallel_and_not_ranks() -> None:
     assert ids == ["dp.first_card_carries_more"]
 
 
+def two_ranks(*, guest_mib: float | None, own_mib: float | None = 9000.0) -> tuple[GpuProcess, ...]:
+    """One process on each of two cards; the second also has a context on the first."""
+    return (
+        GpuProcess(gpu=0, pid=5, kind="C", mib=9100.0),
+        GpuProcess(gpu=0, pid=6, kind="C", mib=guest_mib),
+        GpuProcess(gpu=1, pid=6, kind="C", mib=own_mib),
+    )
+
+
+def test_one_foreign_context_on_two_cards_is_not_data_parallel() -> None:
+    (finding,) = diagnose(status(processes=two_ranks(guest_mib=420.0)))
+    assert finding.id == "ddp.every_rank_has_a_context_on_gpu0"
+    assert "One rank also sits on GPU 0" in finding.summary
+    assert "420 MiB" in finding.why
+
+
+def test_a_model_in_two_parts_beside_another_job_is_no_foreign_context() -> None:
+    assert diagnose(status(processes=two_ranks(guest_mib=8000.0))) == []
+    assert diagnose(status(processes=two_ranks(guest_mib=None, own_mib=None))) == []
+    alone = two_ranks(guest_mib=420.0)[1:]
+    assert diagnose(status(processes=alone)) == [], "nobody else is on the first card"
+
+
+def test_a_starving_card_is_told_beside_memory_errors() -> None:
+    low = replace(BUSY, index=0, util_percent=20.0, power_w=110.0)
+    for cards in ((replace(low, ecc_uncorrected=3), BUSY), (low, replace(BUSY, ecc_uncorrected=3))):
+        ids = [finding.id for finding in diagnose(status(*cards))]
+        assert ids == ["hardware.memory_errors", "perf.one_gpu_starved"]
+    shown = explain(
+        "index, memory.used [MiB], memory.total [MiB], utilization.gpu [%], "
+        "ecc.errors.uncorrected.volatile.total\n0, 20000 MiB, 24000 MiB, 20 %, 2\n1, 20000 MiB, 24000 MiB, "
+        "97 %, 0"
+    )
+    assert [f.id for f in shown.findings] == ["hardware.memory_errors", "perf.one_gpu_starved"]
+    assert "GPU 0 at 20 %" in shown.findings[1].summary
+
+
 def test_model_parallel_processes_are_not_ranks_on_a_foreign_card() -> None:
     processes = tuple(GpuProcess(gpu=g, pid=p, kind="C", mib=900.0) for p in (5, 6) for g in (0, 1, 2, 3))
     assert diagnose(status(processes=processes)) == []

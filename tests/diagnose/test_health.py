@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from course_lib.diagnose.cluster_series import ClusterSeries
-from course_lib.diagnose.gpu_status import gpu_statuses
+from course_lib.diagnose.gpu_status import GpuProcess, gpu_statuses
 from course_lib.diagnose.health import Thresholds, by_the_guide, examine, straggler_by_time
 from course_lib.diagnose.simulated_cluster import FAULTS, Fault, simulate
 from course_lib.errors import CourseError
@@ -132,8 +132,34 @@ def test_a_straggler_by_measured_times() -> None:
     assert fault is not None
     assert fault.gpu == 2
     assert fault.size == pytest.approx(0.4, abs=0.05)
+    assert fault.finding.summary == "Rank 2 is the straggler: the others wait for it"
+    assert "look the same" in fault.finding.why
     with pytest.raises(CourseError, match="two ranks"):
         straggler_by_time(np.ones((5, 1)))
+    with pytest.raises(CourseError, match="shape of busy_seconds"):
+        straggler_by_time(times, data_seconds=times[:, :2])
+
+
+@pytest.mark.parametrize(("late", "word"), [("data", "waiting for its batch"), ("work", "longer samples")])
+def test_a_late_batch_is_not_called_longer_samples(late: str, word: str) -> None:
+    data, work = np.full((20, 3), 0.01), np.full((20, 3), 0.05)
+    (data if late == "data" else work)[:, 1] += 0.08
+    found = straggler_by_time(data + work, data_seconds=data)
+    assert found is not None
+    assert word in found.finding.why
+    assert ("loader" in str(found.finding.first_remedy)) == (late == "data")
+
+
+def test_one_foreign_context_in_a_series() -> None:
+    processes = (
+        GpuProcess(gpu=0, pid=5, kind="C", mib=9000.0),
+        GpuProcess(gpu=0, pid=6, kind="C", mib=400.0),
+        GpuProcess(gpu=1, pid=6, kind="C", mib=9000.0),
+    )
+    series = simulate(3, None).series
+    found = [f for f in examine(replace(series, processes=processes)) if f.kind == "contexts_on_first_card"]
+    assert [(f.gpu, f.size) for f in found] == [(0, 1.0)]
+    assert "One rank has a card of its own" in str(found[0])
 
 
 def test_a_series_from_dmon() -> None:

@@ -5,28 +5,24 @@ from statistics import mean
 
 from course_lib.diagnose.cards.common import fill, label, pids_on_several
 from course_lib.diagnose.finding import Evidence, Finding
+from course_lib.diagnose.foreign_contexts import foreign_contexts
 from course_lib.diagnose.size import show_mib
-from course_lib.diagnose.smi.model import Gpu, GpuStatus
+from course_lib.diagnose.smi.model import Gpu, GpuProcess, GpuStatus
 
 
 def ranks_on_one_card(status: GpuStatus) -> Iterator[Finding]:
     """Ranks that opened a context on a card that is not theirs."""
-    several = pids_on_several(status)
-    if len(several) < 2:
-        return
-    cards = {
-        pid: {p.gpu for p in status.processes or () if p.pid == pid and p.gpu is not None} for pid in several
-    }
-    common = set.intersection(*cards.values())
-    if len(common) != 1 or any(len(own) != 2 for own in cards.values()):
-        return
-    card = common.pop()
-    guests = [p for p in status.processes or () if p.pid in several and p.gpu == card]
+    for card, guests in foreign_contexts(status.processes or ()).items():
+        yield _guests(card, guests)
+
+
+def _guests(card: int, guests: list[GpuProcess]) -> Finding:
     sizes = [p.mib for p in guests if p.mib is not None]
     amount = f" ({show_mib(mean(sizes))} each, {show_mib(sum(sizes))} in all)" if sizes else ""
-    yield Finding(
+    ranks = "One rank also sits" if len(guests) == 1 else f"{len(guests)} ranks also sit"
+    return Finding(
         id="ddp.every_rank_has_a_context_on_gpu0",
-        summary=f"{len(guests)} ranks also sit on GPU {card}, the first card",
+        summary=f"{ranks} on GPU {card}, " + ("the first card" if card == 0 else "which is not theirs"),
         why=f"The same process numbers appear on a card of their own and on GPU {card}{amount}: these ranks "
         "opened a context on the first device, because set_device is missing, a tensor was sent to 'cuda' "
         "without an index, or torch.load had no map_location.",
@@ -45,7 +41,7 @@ def ranks_on_one_card(status: GpuStatus) -> Iterator[Finding]:
 def one_process_on_all(status: GpuStatus) -> Iterator[Finding]:
     """One process that carries more on its first card: DataParallel."""
     several = pids_on_several(status)
-    if len(several) != 1:
+    if len(several) != 1 or foreign_contexts(status.processes or ()):
         return
     pid = several.pop()
     sizes = {p.gpu: p.mib for p in status.processes or () if p.pid == pid and p.mib is not None}
@@ -54,8 +50,8 @@ def one_process_on_all(status: GpuStatus) -> Iterator[Finding]:
     largest = max(sizes, key=lambda gpu: sizes[gpu] or 0.0)
     others = [size for gpu, size in sizes.items() if gpu != largest and size is not None]
     top = sizes[largest] or 0.0
-    if not others or top < 1.15 * mean(others):
-        return
+    if not others or top < 1.15 * mean(others) or largest != min(sizes, key=lambda gpu: gpu or 0):
+        return  # even, or fullest elsewhere: a model in parts
     yield Finding(
         id="dp.first_card_carries_more",
         summary=f"One process uses {len(sizes)} cards, and GPU {largest} carries more than the others",

@@ -26,7 +26,7 @@ def use(status: GpuStatus) -> Iterator[Finding]:
         return
     if not status.gpus or any(gpu.mig_enabled for gpu in status.gpus):
         return
-    for check in (_choose_idle, _starved, _held_idle, _nearly_full, _idle, _busy):
+    for check in (_choose_idle, _starved, _one_starved, _held_idle, _nearly_full, _idle, _busy):
         if finding := check(status):
             yield finding
             return
@@ -105,6 +105,36 @@ def _starved(status: GpuStatus) -> Finding | None:
         evidence=_evidence(status),
         severity="problem" if several else "warning",
         certainty="likely" if several else "possible",
+    )
+
+
+def _one_starved(status: GpuStatus) -> Finding | None:
+    """A card that holds a job's memory and computes little, beside others that are busy."""
+    held = [
+        (label(gpu, place), gpu.util_percent)
+        for place, gpu in enumerate(status.gpus)
+        if gpu.util_percent is not None and ((fill(gpu) or 0.0) >= _HELD or (gpu.used_mib or 0.0) >= 4096)
+    ]
+    low = [(name, util) for name, util in held if IDLE_UTIL <= util < _STARVED_UTIL]
+    busy = [util for _, util in held if util >= BUSY_UTIL]
+    if not low or not busy:
+        return None
+    listed = ", ".join(f"{name} at {util:.0f} %" for name, util in low)
+    return Finding(
+        id="perf.one_gpu_starved",
+        summary=f"{listed}: little work, beside {'a card' if len(busy) == 1 else 'cards'} at "
+        f"{max(busy):.0f} %",
+        why="If they belong to one job, the card with little work waits for its input while the others "
+        "wait for "
+        "it, at full utilisation. If they are different jobs, this one is starved by itself." + _MOMENT,
+        remedies=(
+            "Time the loader of the rank on that card alone (workers, its share of the cores, storage), and "
+            "compare the cards over a minute: nvidia-smi dmon -c 60.",
+        ),
+        not_helpful=("A faster card: it would wait longer.", "A smaller batch."),
+        evidence=_evidence(status),
+        severity="warning",
+        certainty="possible",
     )
 
 

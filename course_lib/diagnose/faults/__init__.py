@@ -49,36 +49,10 @@ WORDINGS: tuple[Wording, ...] = (
     *torchrun.WORDINGS,
     *benign.WORDINGS,
 )
-# A text without any of these holds none of the wordings; most dumps end here.
-_HINTS = (
-    "error",
-    "warn",
-    "fail",
-    "exception",
-    "exit",
-    "killed",
-    "signal",
-    "assert",
-    "timeout",
-    "timedout",
-    "amp.",
-    "duplicate",
-    "detected",
-    "graph",
-    "grad",
-    "deprecated",
-    "dtype",
-    "many",
-    "key(s)",
-    "device",
-    "expected",
-)
 
 
 def read(paste: Paste) -> list[Reading]:
     """One Reading for each different error in the text."""
-    if not any(hint in paste.lowered for hint in _HINTS):
-        return []
     readings: dict[str, Reading] = {}
     for wording in WORDINGS:
         found = wording.read(paste)

@@ -162,9 +162,7 @@ WORDINGS = (
         r"(?P<second>\[[\d,\s]{0,60}\])\s+at\s+entry\s+(?P<second_entry>\d{1,6})",
     ),
     wording("default_collate: batch must contain", _NONE, r"found\s+<class\s+'(?P<found>[\w.]{1,80})'>"),
-    wording(
-        ("num_samples should be a positive integer value, but got num_samples=0", "num_samples=0"), _EMPTY
-    ),
+    wording(("num_samples should be a positive integer value, but got num_samples=0"), _EMPTY),
     wording("Trying to resize storage that is not resizable", _RESIZE),
     wording("Our suggested max number of worker", _too_many),
     wording("does not have many workers", _few_workers),

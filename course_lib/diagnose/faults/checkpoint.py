@@ -149,8 +149,12 @@ def _no_space(around: Around) -> Told | None:
     return Told(_DISK_FULL)
 
 
+def _no_folder(around: Around) -> Told | None:
+    return None if around.figures["folder"] is None else Told(_NO_FOLDER)
+
+
 WORDINGS = (
-    wording(("Weights only load failed", "WeightsUnpickler error", "weights_only argument"), _refused),
+    wording(("Weights only load failed", "WeightsUnpickler error"), _refused),
     wording(("invalid load key",), _pickle_key),
     wording(
         (
@@ -182,7 +186,7 @@ WORDINGS = (
     wording(("Error while deserializing header", "SafetensorError"), _SAFETENSORS),
     wording(
         "Parent directory",
-        _NO_FOLDER,
+        _no_folder,
         r"Parent\s+directory\s+(?P<folder>\S{1,200})\s+does\s+not"
         r"\s+exist",
     ),

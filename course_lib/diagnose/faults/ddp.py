@@ -236,6 +236,11 @@ _LAUNCHER_KEYS = fault(
     "Deleting the argument from the command line: the launcher adds it.",
 )
 
+
+def _replica(around: Around) -> Told | None:
+    return None if around.figures["replica"] is None else Told(_REPLICA)
+
+
 WORDINGS = (
     wording("invalid device ordinal", _ordinal),
     wording("Expected to have finished reduction in the prior iteration", _unused),
@@ -244,7 +249,6 @@ WORDINGS = (
         (
             "appears not to match",
             "DDP expects same model across all ranks",
-            "has inconsistent",
             "Model parameters shape mismatch",
         ),
         _differs,
@@ -258,7 +262,7 @@ WORDINGS = (
     ),
     wording(
         "in replica",
-        _REPLICA,
+        _replica,
         r"in\s+replica\s+(?P<replica>\d{1,4})\s+on\s+device\s+(?P<device>"
         r"\d{1,4})",
     ),

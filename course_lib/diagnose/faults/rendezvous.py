@@ -248,7 +248,7 @@ WORDINGS = (
     wording("initialize the default process group twice", _TWICE),
     wording("Default process group has not been initialized", _NOT_INITIALISED),
     wording(
-        ("rank should be less than world_size", "rank must be less than world_size", "Invalid rank"),
+        ("rank should be less than world_size", "rank must be less than world_size"),
         _RANK_OUT_OF_RANGE,
     ),
 )

@@ -108,11 +108,11 @@ _NO_HALF_ON_CPU = fault(
     "move model and batch to the card.",
     "Reinstalling PyTorch.",
 )
-_NOT_IMPLEMENTED = re.compile(r"\"(?P<operation>\w{2,80})\"\s+not\s+implemented\s+for\s+'(?P<type>\w{2,20})'")
+_NOT_IMPLEMENTED = re.compile(r"\"(?P<operation>\w{2,80})\"notimplementedfor'(?P<type>\w{2,20})'")
 
 
 def _not_implemented(around: Around) -> Told | None:
-    match = _NOT_IMPLEMENTED.search(around.paste.text)
+    match = _NOT_IMPLEMENTED.search(around.paste.squeezed)
     if match is None or "_amp_foreach" in match["operation"]:
         return None
     figures = {"operation": match["operation"], "type": match["type"]}
@@ -250,7 +250,7 @@ WORDINGS = (
             "Expected object of device type",
             "Input and hidden tensors are not at the same device",
             "tensors are on different GPUs",
-            "Tensor for argument",
+            "Tensor for argument #",
         ),
         _devices,
     ),

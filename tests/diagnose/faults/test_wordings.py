@@ -1,0 +1,498 @@
+"""Wordings of all years and platforms that no CPU can be made to raise: which error, with which figures?"""
+
+import json
+import random
+
+import pytest
+
+from course_lib.diagnose import faults
+from course_lib.diagnose.faults.wording import Wording
+from course_lib.diagnose.paste import Paste
+from course_lib.diagnose.recognise import explain
+
+WATCHDOG = (
+    "[E ProcessGroupNCCL.cpp:587] [Rank {rank}] Watchdog caught collective operation timeout: "
+    "WorkNCCL({seq}OpType={op}, {numel}Timeout(ms)={limit}) ran for {ran} milliseconds before timing out."
+)
+
+
+def watchdog(*, rank=0, seq=None, op="ALLREDUCE", numel=None, limit=600000, ran=600042) -> str:
+    return WATCHDOG.format(
+        rank=rank,
+        seq="" if seq is None else f"SeqNum={seq}, ",
+        op=op,
+        numel="" if numel is None else f"NumelIn={numel}, NumelOut={numel}, ",
+        limit=limit,
+        ran=ran,
+    )
+
+
+CASES: list[tuple[str, str, dict[str, object]]] = [
+    # NCCL: 1.8 to today
+    (watchdog(limit=1800000, ran=1808499), "nccl.one_rank_missing_or_slow", {"seq": None, "numel": None}),
+    (
+        watchdog(rank=3, seq=7, op="_ALLGATHER_BASE", numel=2048),
+        "nccl.one_rank_missing_or_slow",
+        {"op": "_ALLGATHER_BASE", "numel": 2048, "ranks": {"3": 7}, "format": "nccl_watchdog_v2"},
+    ),
+    (
+        watchdog(rank=0, seq=500) + "\n" + watchdog(rank=1, seq=498),
+        "nccl.desync",
+        {"ranks": {"0": 500, "1": 498}},
+    ),
+    (
+        watchdog(rank=0, seq=9, op="ALLREDUCE") + "\n" + watchdog(rank=1, seq=9, op="BROADCAST"),
+        "nccl.desync",
+        {},
+    ),
+    (watchdog(seq=3, limit=7200000, ran=7200100), "nccl.deadlock_not_slow", {"timeout_ms": 7200000}),
+    (
+        "RuntimeError: NCCL error in: ../torch/lib/c10d/ProcessGroupNCCL.cpp:784, unhandled system error, "
+        "NCCL version 2.7.8",
+        "nccl.unhandled_system_error",
+        {"nccl_version": "2.7.8"},
+    ),
+    (
+        "torch.distributed.DistBackendError: NCCL error in: ../csrc/ProcessGroupNCCL.cpp:1333, unhandled "
+        "system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.18.1\nncclSystemError: System "
+        "call (e.g. socket, malloc) or external library call failed or device error.\nLast error:\nError "
+        "while creating shared memory segment /dev/shm/nccl-AbCdEf (size 9637888)",
+        "nccl.shm_full",
+        {"error": "ncclSystemError", "nccl_version": "2.18.1"},
+    ),
+    (
+        "ncclSystemError: System call failed.\nLast error:\nsocketStartConnect: Connect to 10.0.0.2<40123> "
+        "failed : Connection refused",
+        "nccl.network_unreachable",
+        {"peer": "10.0.0.2<40123>"},
+    ),
+    (
+        "NCCL error, unhandled system error\nBootstrap : no socket interface found",
+        "nccl.no_network_interface",
+        {},
+    ),
+    (
+        "RuntimeError: NCCL Error 1: unhandled cuda error",
+        "nccl.unhandled_cuda_error",
+        {"nccl_version": None},
+    ),
+    (
+        "NCCL error in: ProcessGroupNCCL.cpp:825, invalid usage, NCCL version 2.14.3\nncclInvalidUsage: "
+        "This usually reflects invalid usage of NCCL library.",
+        "nccl.invalid_usage",
+        {},
+    ),
+    ("ncclInternalError: Internal check failed.", "nccl.internal_error", {}),
+    (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
+        "CollectiveFingerPrint(OpType=ALLREDUCE, TensorShape=[4]), but Rank 1 is running collective: "
+        "CollectiveFingerPrint(OpType=BROADCAST, TensorShape=[4]).",
+        "ddp.collective_mismatch",
+        {"ops": ["ALLREDUCE", "BROADCAST"]},
+    ),
+    (
+        "[rank2]:[F ProcessGroupNCCL.cpp:1280] Heartbeat monitor timed out!",
+        "nccl.watchdog_stuck",
+        {"rank": 2},
+    ),
+    ("RuntimeError: Distributed package doesn't have NCCL built in", "ddp.nccl_not_available", {}),
+    # the meeting point
+    (
+        "[W socket.cpp:601] [c10d] The client socket has failed to connect to [host1]:29500 (errno: 111 - "
+        "Connection refused).",
+        "ddp.store_unreachable",
+        {"host": "host1", "port": 29500, "errno": 111},
+    ),
+    (
+        "torch.distributed.DistNetworkError: The client socket has timed out after 600s while trying to "
+        "connect to (10.1.2.3, 29400).",
+        "ddp.store_unreachable",
+        {"host": "10.1.2.3", "port": 29400, "timeout_s": 600},
+    ),
+    (
+        "[W socket.cpp:558] [c10d] The client socket has failed to connect to [::ffff:0.0.0.7]:40000 "
+        "(errno: 110 - Connection timed out).\n[E socket.cpp:610] [c10d] The client socket has failed to "
+        "connect to any network address of (07, 40000).",
+        "ddp.hostname_is_a_number",
+        {"port": 40000},
+    ),
+    (
+        "[W socket.cpp:663] [c10d] The client socket has failed to connect to "
+        "[kubernetes.docker.internal]:29500 (system error: 10049 - The requested address is not valid in "
+        "its context.).",
+        "ddp.windows_hostname_warning_benign",
+        {},
+    ),
+    (
+        "[W socket.cpp:464] [c10d] The IPv6 network addresses of (node1, 29500) cannot be retrieved (gai "
+        "error: -2 - Name or service not known).",
+        "ddp.master_addr_unknown",
+        {},
+    ),
+    (
+        "torch.distributed.DistStoreError: Timed out after 901 seconds waiting for clients. 3/4 clients "
+        "joined.",
+        "ddp.rank_missing_at_start",
+        {"joined": 3, "world_size": 4, "timeout_s": 901},
+    ),
+    (
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: "
+        "store_based_barrier_key:1 (world_size=2, worker_count=4, timeout=0:30:00)",
+        "ddp.two_jobs_in_one_store",
+        {"joined": 4, "world_size": 2},
+    ),
+    (
+        "[W socket.cpp:401] [c10d] The server socket has failed to bind to [::]:29500 (system error: 10048 "
+        "- Only one usage of each socket address is normally permitted.).",
+        "ddp.port_in_use",
+        {"port": 29500, "os_hint": "Windows (10048)"},
+    ),
+    (
+        "The server socket has failed to bind to 0.0.0.0:80 (errno: 13 - Permission denied).",
+        "ddp.port_not_allowed",
+        {"port": 80, "errno": 13},
+    ),
+    (
+        "The server socket has failed to listen on any local network address. port: 29500, useIpv6: false, "
+        "code: -99, name: EADDRNOTAVAIL, message: address not available",
+        "ddp.master_addr_not_local",
+        {"port": 29500, "name": "EADDRNOTAVAIL"},
+    ),
+    ("RuntimeError: Address already in use", "ddp.port_in_use", {"port": None, "errno": None}),
+    (
+        "RuntimeError: use_libuv was requested but PyTorch was build without libuv support",
+        "ddp.windows_libuv",
+        {},
+    ),
+    (
+        "    local_rank = int(os.environ['LOCAL_RANK'])\nKeyError: 'LOCAL_RANK'",
+        "ddp.missing_environment_variable",
+        {},
+    ),
+    # gloo and DDP
+    (
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Connection closed by peer "
+        "[127.0.0.1]:61",
+        "ddp.secondary_failure",
+        {"peer": "127.0.0.1"},
+    ),
+    (
+        "[1] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store "
+        "by key '0', but store->get('0') got error: Connection reset by peer",
+        "ddp.secondary_failure",
+        {},
+    ),
+    (
+        "[enforce fail at ../gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 16 vs 8",
+        "ddp.collective_mismatch",
+        {"bytes_sent": 16, "bytes_expected": 8},
+    ),
+    (
+        "RuntimeError: Ranks 1, 3 failed to pass monitoredBarrier in 30000 ms",
+        "gloo.one_rank_missing_or_slow",
+        {"missing_ranks": [1, 3]},
+    ),
+    (
+        "RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the "
+        "following reasons.\nParameter at index 12 with name layer.3.bias has been marked as ready twice.",
+        "ddp.parameter_ready_twice",
+        {"parameter_index": 12, "parameter": "layer.3.bias"},
+    ),
+    (
+        "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 50 params, while rank 1 has "
+        "inconsistent 48 params.",
+        "ddp.models_differ_between_ranks",
+        {},
+    ),
+    (
+        "CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 8 train.py\nRuntimeError: CUDA error: invalid "
+        "device ordinal",
+        "ddp.more_processes_than_gpus",
+        {"cuda_visible_devices": [0, 1], "nproc_per_node": 8},
+    ),
+    (
+        "export CUDA_VISIBLE_DEVICES=3\ntorch.cuda.set_device(3)\nRuntimeError: CUDA error: invalid device "
+        "ordinal",
+        "ddp.visible_devices_renumbered",
+        {"device": 3},
+    ),
+    ("train.py: error: unrecognized arguments: --local-rank=0", "ddp.launcher_argument", {}),
+    # how processes end
+    (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\nRoot Cause "
+        "(first observed failure):\n[0]:\n  time      : 2024-01-01_00:00:00\n  rank      : 5 (local_rank: "
+        "1)\n  exitcode  : -11 (pid: 777)\n  error_file: <N/A>\n  traceback : Signal 11 (SIGSEGV) received "
+        "by PID 777",
+        "torchrun.native_crash",
+        {"exitcode": -11, "signal": "SIGSEGV", "rank": 5, "local_rank": 1, "pid": 777},
+    ),
+    (
+        "failed (exitcode: -7) local_rank: 2 (pid: 99) of binary: python",
+        "dataloader.shm_full",
+        {"local_rank": 2},
+    ),
+    (
+        "failed (exitcode: -6) local_rank: 0 (pid: 99) of binary: python",
+        "torchrun.aborted",
+        {"signal": "SIGABRT"},
+    ),
+    (
+        "failed (exitcode: -15) local_rank: 0 (pid: 9) of binary: python",
+        "torchrun.terminated_from_outside",
+        {},
+    ),
+    (
+        "torch.distributed.elastic.multiprocessing.api.SignalException: Process 4242 got signal: 1",
+        "torchrun.terminal_closed",
+        {"signal": "SIGHUP", "pid": 4242},
+    ),
+    (
+        "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>.",
+        "host_oom_killer",
+        {"signal": "SIGKILL"},
+    ),
+    (
+        "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV",
+        "torchrun.native_crash",
+        {"rank": 1},
+    ),
+    (
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: 1) local_rank: 0 (pid: 12) "
+        "of binary: python",
+        "torchrun.rank_failed_error_above",
+        {"exitcode": 1, "signal": None},
+    ),
+    # loaders
+    (
+        "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault.",
+        "dataloader.worker_crashed",
+        {"pid": 31, "signal": "Segmentation fault"},
+    ),
+    (
+        "RuntimeError: DataLoader worker (pid 31) is killed by signal: Terminated.",
+        "dataloader.worker_terminated",
+        {},
+    ),
+    (
+        "RuntimeError: DataLoader worker (pid(s) 5, 6, 7) exited unexpectedly",
+        "dataloader.worker_died_unknown",
+        {"pids": [5, 6, 7], "batches_done": None, "num_workers": None},
+    ),
+    ("OSError: [Errno 24] Too many open files", "dataloader.too_many_open_files", {}),
+    ("RuntimeError: received 0 items of ancdata", "dataloader.too_many_open_files", {}),
+    (
+        "RuntimeError: unable to write to file </torch_12_34>: No space left on device (28)",
+        "dataloader.shm_full",
+        {},
+    ),
+    (
+        "An attempt has been made to start a new process before the current process has finished its "
+        "bootstrapping phase.",
+        "dataloader.no_main_guard",
+        {},
+    ),
+    (
+        "AttributeError: Can't pickle local object 'make.<locals>.collate'",
+        "dataloader.unpicklable_under_spawn",
+        {"object": "make.<locals>.collate"},
+    ),
+    (
+        "TypeError: cannot pickle '_thread.lock' object",
+        "dataloader.unpicklable_under_spawn",
+        {"object": "_thread.lock"},
+    ),
+    ("TypeError: h5py objects cannot be pickled", "dataloader.unpicklable_under_spawn", {}),
+    (
+        "AttributeError: Can't get attribute 'MyData' on <module '__main__' (built-in)>",
+        "dataloader.class_not_importable",
+        {},
+    ),
+    (
+        "UserWarning: This DataLoader will create 16 worker processes in total. Our suggested max number "
+        "of worker in current system is 4, which is smaller than what this DataLoader is going to create.",
+        "dataloader.more_workers_than_cores",
+        {"workers_created": 16, "workers_suggested": 4},
+    ),
+    (
+        "The 'train_dataloader' does not have many workers which may be a bottleneck. Consider increasing "
+        "the value of the `num_workers` argument` to `num_workers=31` in the `DataLoader` to improve "
+        "performance.",
+        "dataloader.few_workers_hint",
+        {"loader": "train_dataloader", "workers_suggested": 31},
+    ),
+    # CUDA
+    (
+        "../aten/src/ATen/native/cuda/Loss.cu:242: nll_loss_forward: block: [0,0,0], thread: [3,0,0] "
+        "Assertion `t >= 0 && t < n_classes` failed.\nRuntimeError: CUDA error: device-side assert "
+        "triggered",
+        "cuda.label_out_of_range",
+        {"assertion": "t >= 0 && t < n_classes"},
+    ),
+    (
+        "../aten/src/ATen/native/cuda/Indexing.cu:1141: indexSelectLargeIndex: block: [1,0,0] Assertion "
+        "`srcIndex < srcSelectDimSize` failed.\nRuntimeError: CUDA error: device-side assert triggered",
+        "cuda.index_out_of_range_of_embedding",
+        {},
+    ),
+    (
+        "Loss.cu:92: Assertion `input_val >= zero && input_val <= one` failed.",
+        "cuda.bce_input_outside_0_to_1",
+        {},
+    ),
+    (
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "cuda.device_side_assert",
+        {"assertion": None},
+    ),
+    ("RuntimeError: CUDA error: an illegal memory access was encountered", "cuda.illegal_memory_access", {}),
+    (
+        "RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        "cuda.card_not_supported_by_build",
+        {},
+    ),
+    (
+        "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver",
+        "cuda.driver_too_old",
+        {"driver_cuda": 11040},
+    ),
+    ("AssertionError: Torch not compiled with CUDA enabled", "cuda.cpu_build_of_torch", {}),
+    ("RuntimeError: No CUDA GPUs are available", "cuda.no_card_visible", {}),
+    (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm( handle, ...)`",
+        "cuda.library_call_failed",
+        {"status": "CUBLAS_STATUS_EXECUTION_FAILED", "call": "cublasSgemm"},
+    ),
+    ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "hardware.memory_errors", {}),
+    # tensors and types on cards
+    (
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
+        "cuda:0 and cpu!",
+        "tensors.different_devices",
+        {"devices": ["cpu", "cuda:0"]},
+    ),
+    (
+        "RuntimeError: Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) should be "
+        "the same",
+        "tensors.different_devices",
+        {},
+    ),
+    ("RuntimeError: expected scalar type Half but found Float", "tensors.half_and_float", {"first": "Half"}),
+    ("RuntimeError: \"slow_conv2d_cpu\" not implemented for 'Half'", "tensors.half_on_cpu", {"type": "Half"}),
+    (
+        "RuntimeError: size mismatch, m1: [32 x 512], m2: [256 x 10] at x.cpp:41",
+        "tensors.shapes_of_linear_layer",
+        {},
+    ),
+    # checkpoints
+    (
+        "RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "
+        '"_orig_mod.fc.weight". \n\tUnexpected key(s) in state_dict: "fc.weight". ',
+        "checkpoint.prefix_of_the_wrapper",
+        {"prefix": "_orig_mod.", "model": "Net"},
+    ),
+    ("_pickle.UnpicklingError: invalid load key, 'v'.", "checkpoint.not_a_checkpoint", {"first_byte": "v"}),
+    (
+        "RuntimeError: unexpected EOF, expected 1234 more bytes. The file might be corrupted.",
+        "checkpoint.file_damaged",
+        {},
+    ),
+    (
+        "RuntimeError: [enforce fail at inline_container.cc:471] . PytorchStreamWriter failed writing file "
+        "data/17: file write failed",
+        "checkpoint.disk_full",
+        {},
+    ),
+    ("OSError: [Errno 28] No space left on device", "checkpoint.disk_full", {}),
+    ("OSError: [Errno 122] Disk quota exceeded", "checkpoint.disk_full", {}),
+    (
+        "RuntimeError: Attempting to deserialize object on CUDA device 3 but torch.cuda.device_count() is 1.",
+        "checkpoint.saved_on_a_card",
+        {"device": 3, "device_count": 1},
+    ),
+    # AMP, and older autograd
+    (
+        "RuntimeError: torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.",
+        "amp.bce_unsafe_to_autocast",
+        {},
+    ),
+    (
+        "Exception: Current loss scale already at minimum - cannot decrease scale anymore.",
+        "amp.loss_scale_at_minimum",
+        {},
+    ),
+    (
+        "RuntimeError: Trying to backward through the graph a second time, but the buffers have already "
+        "been freed. Specify retain_graph=True when calling backward the first time.",
+        "graph.reused_across_iterations",
+        {"exception": "RuntimeError"},
+    ),
+    (
+        "RuntimeError: one of the variables needed for gradient computation has been modified by an "
+        "inplace operation: [torch.cuda.FloatTensor [64, 10]], which is output 0 of TBackward, is at "
+        "version 2; expected version 1 instead.",
+        "graph.modified_in_place",
+        {"version": 2, "expected_version": 1, "output_of": "TBackward"},
+    ),
+    # warnings that are none
+    (
+        "[W reducer.cpp:1346] Warning: find_unused_parameters=True was specified in DDP constructor, but "
+        "did not find any unused parameters in the forward pass.",
+        "ddp.find_unused_without_need_benign",
+        {},
+    ),
+    ("UserWarning: Grad strides do not match bucket view strides.", "ddp.grad_strides_benign", {}),
+    (
+        "Setting OMP_NUM_THREADS environment variable for each process to be 1 in default",
+        "torchrun.omp_threads_benign",
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "expected", "figures"), CASES, ids=[case[1] for case in CASES])
+def test_each_wording(text: str, expected: str, figures: dict[str, object]) -> None:
+    explanation = explain(text)
+    assert [finding.id for finding in explanation.findings][:1] == [expected]
+    found = next(r.figures for r in explanation.readings if r.findings and r.findings[0].id == expected)
+    assert {name: found.get(name, "missing") for name in figures} == figures
+    assert json.loads(json.dumps(explanation.to_json()))["known"]
+
+
+@pytest.mark.parametrize(("text", "expected", "figures"), CASES, ids=[case[1] for case in CASES])
+def test_a_terminal_may_break_the_lines_anywhere(
+    text: str, expected: str, figures: dict[str, object]
+) -> None:
+    rng = random.Random(expected)
+    width = rng.randint(40, 100)
+    broken = "\n".join(text[i : i + width] for i in range(0, len(text), width))
+    assert expected.partition(".")[0] in {f.id.partition(".")[0] for f in explain(broken).findings}
+    in_a_log = "\n".join(f"[rank0]: {line}" for line in text.split("\n"))
+    assert explain(in_a_log).findings[0].id == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "epoch 3 loss 0.41 lr 1e-3 all ranks report, no error, exit code 0",
+        "optimizer.step()\nscheduler.step()\nscaler.update()",
+        "Training finished. Signal to noise ratio 9.2, 0 failed, 12 expected.",
+        "The key is lost, the port is closed and the rank of the general is high: a warning to all.",
+        "def save(path):\n    if not path.parent.exists():\n        raise FileNotFoundError(path)\n",
+    ],
+)
+def test_other_text_holds_no_error(text: str) -> None:
+    assert faults.read(Paste.of(text)) == []
+
+
+def test_every_wording_is_written_as_it_is_looked_for() -> None:
+    for wording in faults.WORDINGS:
+        assert isinstance(wording, Wording)
+        for mark in wording.marks:
+            assert len(mark) >= 8 or mark in ("gaierror",), f"{mark} would be found everywhere"
+
+
+def test_no_remedy_repeats_what_would_not_help() -> None:
+    for text, _, _ in CASES:
+        for finding in explain(text).findings:
+            assert not set(finding.remedies) & set(finding.not_helpful)
+            assert finding.remedies or finding.severity == "note"
