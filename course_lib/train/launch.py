@@ -20,6 +20,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from importlib import invalidate_caches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -139,6 +140,7 @@ def _check(target: str, nproc: int, args: Sequence[str], time_limit_s: float, ma
             'the function into a .py file, and name it as "module:function".'
         )
     module, _, name = target.partition(":")
+    invalidate_caches()  # the file may have been written a moment ago
     try:
         found = module and find_spec(module) is not None
     except (ImportError, ValueError):
@@ -264,7 +266,7 @@ def _read_run(
     folder: Path, order: Mapping[str, Any], agent: _Agent, seconds: float, limit_s: float | None
 ) -> LaunchRun:
     """Put together what the ranks and the agent wrote; `limit_s` where the time was over."""
-    nproc, status = order["nproc"], agent.process.returncode
+    nproc, status = order["nproc"], agent.process.returncode or 0
     attempt = max((int(p.stem.rpartition("attempt")[2]) for p in folder.glob("rank*.json")), default=0)
     reports, stacks = _read_attempt(folder, nproc, attempt)
     earlier = tuple(sort_errors(*_read_attempt(folder, nproc, past)) for past in range(attempt))
@@ -275,10 +277,11 @@ def _read_run(
         return LaunchRun(order["target"], nproc, "done", seconds, values, (), earlier, tuple(agent.lines))
     outcome: Outcome = "failed" if limit_s is None else "timed out"
     late = "" if limit_s is None else f"not done after {format_seconds(limit_s)}"
-    errors = sort_errors(reports, stacks, statuses, late)
+    killed = limit_s is None and status < 0
+    errors = () if killed else sort_errors(reports, stacks, statuses, late)
     if not errors:
         said = next((line for _, line in reversed(agent.lines) if line.strip()), f"exit status {status}")
-        if status is not None and status < 0:
+        if killed:
             said = f"ended by {signal.Signals(-status).name}"
         raise CourseError(f"torchrun's agent could not run the ranks: {said.rstrip('.')}.")
     return LaunchRun(order["target"], nproc, outcome, seconds, (), errors, earlier, tuple(agent.lines))

@@ -178,6 +178,21 @@ def test_a_killed_notebook_leaves_nobody(tmp_path: Path) -> None:
     assert alive == []
 
 
+@pytest.mark.slow
+def test_a_killed_agent_is_told_and_its_ranks_end() -> None:
+    def kill(rank: int | None, line: str) -> None:
+        if rank is not None:
+            psutil.Process().children()[0].kill()
+
+    with pytest.raises(CourseError, match="agent could not run the ranks: ended by SIGKILL"):
+        launch(COMMIT, arguments={"fault": "interrupt"}, on_line=kill)
+
+
+@pytest.mark.slow
+def test_without_libuv_as_on_windows_it_works_too() -> None:
+    assert len(launch(RING, environment={"USE_LIBUV": "0"}, on_line=None).values) == 2
+
+
 @pytest.mark.parametrize(
     ("target", "settings", "says"),
     [
