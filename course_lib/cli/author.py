@@ -3,7 +3,7 @@
 import click
 
 
-@click.command(epilog="Example: course build 04_loading")
+@click.command(epilog="Example: course build 00_start")
 @click.argument("lessons", nargs=-1, metavar="[LESSON ...]")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a notebook is not as its source.")
 def build(lessons: tuple[str, ...], check: bool) -> int:

@@ -20,7 +20,9 @@ def links(repo: str | None, branch: str | None, check: bool) -> int:
 
     if repo is None and (branch is not None or not check):
         raise CourseError("Say which repository: course links --repo OWNER/NAME")
-    repository = None if repo is None else Repository(repo, branch or "main")
+    repository = None
+    if repo is not None:
+        repository = Repository(repo) if branch is None else Repository(repo, branch)
     if check:
         report = check_links(repository)
     else:

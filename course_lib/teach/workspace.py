@@ -55,8 +55,6 @@ class LessonCopy:
         sentence = f"{self.name}: {_WORDS[self.state]}"
         if self.kept_as:
             sentence += f" (the one before is {self.kept_as})"
-        if self.state in ("older", "unknown", "unreadable"):
-            sentence += f". For a new copy beside it: course lab --fresh {self.name.partition('_')[0]}"
         return sentence
 
 
@@ -71,9 +69,18 @@ class Workspace:
     @property
     def news(self) -> tuple[str, ...]:
         """What the learner should hear: what changed, and what a newer edition waits for."""
-        told = [str(copy) for copy in self.copies if copy.state not in ("same", "yours", "new")]
-        told += [str(copy) for copy in self.copies if copy.state == "new" and copy.kept_as]
+        told = [self._told(copy) for copy in self.copies if copy.state not in ("same", "yours", "new")]
+        told += [self._told(copy) for copy in self.copies if copy.state == "new" and copy.kept_as]
         return (*([self.note] if self.note else []), *told)
+
+    def _told(self, copy: LessonCopy) -> str:
+        """What was done for one lesson, and how to get a new copy where the learner's was left as it is."""
+        if copy.state not in ("older", "unknown", "unreadable"):
+            return str(copy)
+        command = f"course lab --fresh {copy.name.partition('_')[0]}"
+        if self.folder != default_folder().absolute():
+            command += f' --dir "{self.folder}"'
+        return f"{copy}. For a new copy beside it: {command}"
 
     def __str__(self) -> str:
         count = f"{len(self.copies)} lessons" if len(self.copies) != 1 else "1 lesson"
@@ -82,7 +89,7 @@ class Workspace:
         return "\n".join([head, *(f"  {line}" for line in self.news)])
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<li>{escape(str(copy))}</li>" for copy in self.copies)
+        rows = "".join(f"<li>{escape(self._told(copy))}</li>" for copy in self.copies)
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
         return f"<p><code>{escape(str(self.folder))}</code></p>{note}<ul>{rows}</ul>"
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import course_lib
+from course_lib.cli.author import build
+from course_lib.teach.lessons import find_lesson
 
 LESSON = """\
 # %% [markdown]
@@ -90,3 +92,8 @@ def test_an_installed_package_has_nothing_to_build(checkout):
     answer = course(checkout, "build")
     assert answer.returncode == 2
     assert "in a checkout of the course" in answer.stderr
+
+
+def test_the_example_in_the_help_names_a_lesson_that_exists():
+    example = (build.epilog or "").removeprefix("Example: course build ")
+    assert find_lesson(example).name == example

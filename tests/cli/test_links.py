@@ -73,6 +73,7 @@ def test_a_publisher_writes_the_links_and_the_check_agrees(checkout):
         (("--check", "--branch", "main"), "Say which repository"),
         (("--repo", "https://github.com/ada/course"), "Did you mean ada/course?"),
         (("--repo", "ada/course", "--branch", "a/b"), "has a slash"),
+        (("--repo", "ada/course", "--branch", ""), "cannot be used as a branch"),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(checkout, arguments, words):

@@ -140,8 +140,18 @@ def test_what_the_learner_wrote_stays_and_a_newer_edition_is_announced(start, mi
     (shipped / "00_start.ipynb").write_bytes(notebook("second edition"))
     report = start()
     assert state_of(report) == "older"
-    assert "newer edition. For a new copy beside it: course lab --fresh 00" in str(report)
+    wanted = f'newer edition. For a new copy beside it: course lab --fresh 00 --dir "{mine.absolute()}"'
+    assert wanted in str(report)
     assert (mine / "00_start.ipynb").read_bytes() == notebook("my answer")
+
+
+def test_the_hint_names_no_folder_where_the_command_would_find_it(start, mine, shipped, monkeypatch):
+    start()
+    (mine / "00_start.ipynb").write_bytes(notebook("my answer"))
+    (shipped / "00_start.ipynb").write_bytes(notebook("second edition"))
+    monkeypatch.delenv("COURSE_FOLDER", raising=False)
+    monkeypatch.chdir(mine)
+    assert str(start()).endswith("course lab --fresh 00")
 
 
 def test_fresh_renames_the_learners_copy_and_makes_a_new_one(start, mine, shipped):
