@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from course_lib.accelerators import Accelerator
@@ -58,8 +58,14 @@ def _plain(name: str) -> str:
 def find_interconnect(name: str) -> Interconnect:
     """The link that a name means (``"nvlink 3"``, ``"PCIe 4.0 x16"``, ``"10GbE"``).
 
-    Raises CourseError for an unknown one, with near matches.
+    A PCIe slot of fewer lanes (``"PCIe 4.0 x8"``) has its share of the bandwidth. Raises CourseError for an
+    unknown one, with near matches.
     """
+    lanes = re.fullmatch(r"(?P<link>pci.*?)\s*x(?P<lanes>1|2|4|8)", name.strip(), re.IGNORECASE)
+    if lanes:
+        whole = find_interconnect(lanes["link"])
+        count = int(lanes["lanes"])
+        return replace(whole, name=f"{whole.name} x{count}", bandwidth=whole.bandwidth * count / 16)
     known = {_plain(word): link for link in interconnects() for word in (link.name, *link.aliases)}
     wanted = _plain(name)
     if wanted in known:

@@ -38,13 +38,20 @@ class Work:
 _NO_KERNEL = frozenset(
     f"{name}.{overload}"
     for name, overloads in {
-        "empty": ("memory_format",), "empty_strided": ("default",), "empty_like": ("default",),
-        "new_empty": ("default",), "new_empty_strided": ("default",), "_unsafe_view": ("default",),
-        "_reshape_alias": ("default",), "resize_": ("default",), "set_": ("source_Storage",),
-        "scalar_tensor": ("default",), "_local_scalar_dense": ("default",),
+        "empty": ("memory_format",),
+        "empty_strided": ("default",),
+        "empty_like": ("default",),
+        "new_empty": ("default",),
+        "new_empty_strided": ("default",),
+        "_unsafe_view": ("default",),
+        "_reshape_alias": ("default",),
+        "resize_": ("default",),
+        "set_": ("source_Storage",),
+        "scalar_tensor": ("default",),
+        "_local_scalar_dense": ("default",),
     }.items()
     for overload in overloads
-)  # fmt: skip
+)
 
 _MATMULS = frozenset({"mm", "addmm", "_addmm_activation"})
 _BATCHED = frozenset({"bmm", "baddbmm"})
@@ -66,22 +73,89 @@ _FILLS = frozenset(
 )
 _GATHERS = frozenset(
     {
-        "index", "index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put", "gather", "scatter",
-        "scatter_", "scatter_add", "scatter_add_", "index_select", "index_add", "embedding",
-        "embedding_dense_backward", "sort", "topk", "argsort", "unique", "nonzero", "grid_sampler_2d",
+        "index",
+        "index_put",
+        "index_put_",
+        "_index_put_impl_",
+        "_unsafe_index_put",
+        "gather",
+        "scatter",
+        "scatter_",
+        "scatter_add",
+        "scatter_add_",
+        "index_select",
+        "index_add",
+        "embedding",
+        "embedding_dense_backward",
+        "sort",
+        "topk",
+        "argsort",
+        "unique",
+        "nonzero",
+        "grid_sampler_2d",
         "grid_sampler_2d_backward",
     }
-)  # fmt: skip
+)
 _SPREADS = frozenset(
-    {"slice_backward", "select_backward", "constant_pad_nd", "im2col", "col2im", "unfold_backward",
-     "reflection_pad2d", "replication_pad2d", "diagonal_backward", "pixel_shuffle", "pixel_unshuffle"}
-)  # fmt: skip
+    {
+        "slice_backward",
+        "select_backward",
+        "constant_pad_nd",
+        "im2col",
+        "col2im",
+        "unfold_backward",
+        "reflection_pad2d",
+        "replication_pad2d",
+        "diagonal_backward",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+    }
+)
 _REDUCTIONS = frozenset(
-    {"sum", "mean", "amax", "amin", "max", "min", "var_mean", "var", "std", "std_mean", "linalg_vector_norm",
-     "norm", "argmax", "any", "all", "prod", "logsumexp", "cumsum", "_log_softmax", "_log_softmax_backward_data",
-     "nll_loss_forward", "nll_loss_backward", "nll_loss2d_forward", "nll_loss2d_backward"}
-)  # fmt: skip
-_HEAVY_MATH = ("gelu", "silu", "sigmoid", "tanh", "exp", "mish", "softplus", "log", "erf", "pow", "elu", "rsqrt", "sqrt", "sin", "cos")  # fmt: skip
+    {
+        "sum",
+        "mean",
+        "amax",
+        "amin",
+        "max",
+        "min",
+        "var_mean",
+        "var",
+        "std",
+        "std_mean",
+        "linalg_vector_norm",
+        "norm",
+        "argmax",
+        "any",
+        "all",
+        "prod",
+        "logsumexp",
+        "cumsum",
+        "_log_softmax",
+        "_log_softmax_backward_data",
+        "nll_loss_forward",
+        "nll_loss_backward",
+        "nll_loss2d_forward",
+        "nll_loss2d_backward",
+    }
+)
+_HEAVY_MATH = (
+    "gelu",
+    "silu",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "mish",
+    "softplus",
+    "log",
+    "erf",
+    "pow",
+    "elu",
+    "rsqrt",
+    "sqrt",
+    "sin",
+    "cos",
+)
 
 
 def work_of(op: Op, channels_last: bool) -> tuple[Work, ...]:
@@ -138,7 +212,7 @@ def _plain(op: Op, kind: str, family: str, dtype: str = "") -> Work:
 def _batch_norm(op: Op, base: str, channels_last: bool) -> Work:
     if "backward" in base:
         part = "backward"
-    elif "no_training" in base or len(op.outputs) > 1 and not math.prod(op.outputs[1]):
+    elif "no_training" in base or (len(op.outputs) > 1 and not math.prod(op.outputs[1])):
         part = "inference"
     else:
         part = "forward"
@@ -185,7 +259,7 @@ def _convolution(op: Op, part: str, image: Shape, weight: Shape, out: Shape, cha
         dims = (wide * taps, narrow, pixels)
     kind, family = _convolution_kind(cin, cout, groups, kernel, op.option("stride"), op.option("dilation"))
     half = _half(op.dtype)
-    if half and family == "convolution" and kind != "stem" and (cin % 8 or cout % 8):
+    if half and family == "convolution" and not kind.startswith("stem") and (cin % 8 or cout % 8):
         kind += "_odd"
     suffix = "" if half else ".single"
     return Work(f"{kind}.{part}{_layout(channels_last)}{suffix}", family, flops, nbytes, dims, half)
@@ -201,7 +275,9 @@ def _convolution_kind(
         return f"depthwise{step}{strided}", "depthwise"
     if groups > 1:
         width = cin // groups
-        step = next((size for size in (2, 4, 8, 16, 32, 64) if width <= size), 128)
+        if groups % 32 == 0 and width in (4, 8, 16, 32) and cin == cout:
+            return f"grouped_by32{strided}", "grouped"  # cuDNN has kernels of their own for these
+        step = next((size for size in (2, 4, 8, 16, 24, 32, 40, 48) if width <= size), 64)
         return f"grouped{step}{strided if widest > 1 else '_1x1'}", "grouped"
     if cin <= STEM_CHANNELS:
         return ("stem_patch" if tuple(stride) == tuple(kernel) else "stem"), "convolution"
