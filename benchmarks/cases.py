@@ -295,7 +295,7 @@ def run(folder: Path, groups: str) -> list[Score]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cases", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--group", default="abc", help="letters of the groups to run (default: abc)")
+    parser.add_argument("--group", default="abce", help="letters of the groups to run (default: abce)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="print both remedies of every case")
     options = parser.parse_args()

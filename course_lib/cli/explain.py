@@ -18,8 +18,9 @@ def explain(file: str, as_json: bool) -> None:
     """Say what a pasted error, dump or log means, and what to do first.
 
     FILE is a text file; - reads what is piped in, or what you paste before Ctrl-D. Several things in one
-    paste are told apart: out-of-memory messages, memory summaries, nvidia-smi in all its forms. The text is
-    only read, never run. Text that is not known is said to be unknown, with what can be read.
+    paste are told apart: out-of-memory messages, errors of DDP, NCCL, torchrun, AMP, loaders, checkpoints and
+    CUDA, memory summaries, nvidia-smi in all its forms. The text is only read, never run. Text that is not
+    known is said to be unknown, with what can be read.
     """
     from course_lib.diagnose.recognise import explain as explain_text
 

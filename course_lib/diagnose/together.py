@@ -1,9 +1,8 @@
 """What do several things in one paste say together?
 
 Their findings are put in order, told once, and corrected by each other: what only follows from another error
-is said to; a memory table that belongs to
-another device than the failing one says nothing about the failure; an idle card beside an error about host
-memory confirms it.
+is called an echo of it; a memory table that belongs to another device than the failing one says nothing about
+the failure; an idle card beside an error about host memory confirms it.
 """
 
 from collections.abc import Sequence

@@ -6,6 +6,7 @@ configuration of the learner's says, these two hold; the rest of it (theme, shor
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
@@ -27,6 +28,8 @@ _DISABLED = (
     "@jupyterlab/apputils-extension:announcements",  # asks whether it may fetch news, over the first lesson
     "jupyterlab-jupytext",  # is there to build the lessons; it would add its menu to each notebook
 )
+# Else a saved lesson shows "model not found" in place of its sliders and pictures when it is opened again.
+_DEFAULTS = {"@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True}}
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ def run_lab(
     as_root = hasattr(os, "geteuid") and os.geteuid() == 0
     _set_environment(folder)
     _set_kernel(folder)
+    _set_defaults(folder)
     token = secrets.token_hex(24)
     arguments = _settings(folder, first, port, token, opens_browser=opens_browser, as_root=as_root)
     try:
@@ -174,6 +178,22 @@ def _set_kernel(folder: Path) -> None:
         ) from None
     path = [str(prefix / "share" / "jupyter"), os.environ.get("JUPYTER_PATH", "")]
     os.environ["JUPYTER_PATH"] = os.pathsep.join(filter(None, path))
+
+
+def _set_defaults(folder: Path) -> None:
+    """Give JupyterLab the course's defaults, under whatever the learner has set."""
+    prefix = folder / STATE_FOLDER / "jupyter" / "etc"
+    try:
+        (prefix / "labconfig").mkdir(parents=True, exist_ok=True)
+        path = prefix / "labconfig" / "default_setting_overrides.json"
+        path.write_text(json.dumps(_DEFAULTS, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise CourseError(
+            f"The settings of JupyterLab cannot be written to {prefix} ({error.strerror or error}); "
+            "make room or give another folder with --dir."
+        ) from None
+    path_before = os.environ.get("JUPYTER_CONFIG_PATH", "")
+    os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(filter(None, [str(prefix), path_before]))
 
 
 def _without_disabled(handler: object, page_config: dict[str, Any]) -> dict[str, Any]:

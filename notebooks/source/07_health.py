@@ -248,7 +248,7 @@ from course_lib.diagnose.health import straggler_by_time
 
 in_all_reduce = torch.tensor(slow.all_reduce_s).median(dim=0).values
 found_by_hand = int(in_all_reduce.argmin())
-by_library = straggler_by_time(slow.busy_s)
+by_library = straggler_by_time(slow.busy_s, data_seconds=slow.part_s("data"))
 print("ms in the all-reduce, by rank:", (1000 * in_all_reduce).round().tolist())
 print(f"found: rank {found_by_hand}; put in: rank {late.index(late_by)}")
 by_library

@@ -189,6 +189,14 @@ def test_the_page_asks_for_no_news_and_no_network(served):
     assert json.loads(served.ask("lab/api/news")[1]) == {"news": []}
 
 
+def test_sliders_and_their_pictures_are_saved_with_the_lesson(served):
+    status, settings = served.ask("lab/api/settings/@jupyter-widgets/jupyterlab-manager:plugin")
+    assert status == 200
+    found = json.loads(settings)
+    assert found["schema"]["properties"]["saveState"]["default"] is True
+    assert json.loads(found["raw"] or "{}") == {}, "a default, which the learner may change"
+
+
 def test_the_front_door_leads_to_the_lesson(served):
     with urllib.request.urlopen(f"{served.base}/?token={served.token}", timeout=LIMIT_S) as answer:
         assert "/lab/tree/00_start.ipynb" in answer.url
