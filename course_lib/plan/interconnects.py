@@ -1,7 +1,7 @@
 """How fast do cards exchange gradients over each kind of link? What was measured, not what the box says.
 
 A link's advertised rate counts both directions and no protocol. ``data/interconnects.csv`` holds what an
-all-reduce reaches (the *bus bandwidth* of nccl-tests), and the time that one hop takes for the smallest message.
+all-reduce reaches (the *bus bandwidth* of nccl-tests), and what one hop takes for the smallest message.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from course_lib.files import data_path
 
 @dataclass(frozen=True)
 class Interconnect:
-    """One kind of link. ``bandwidth``: bytes a second and card that a ring of all-reduce reaches. ``latency``:
-    seconds of one hop. ``network``: whether it joins computers rather than cards in one.
+    """One kind of link.
+
+    ``bandwidth``: bytes a second and card that a ring of all-reduce reaches. ``latency``: seconds of one
+    hop. ``network``: whether it joins computers rather than cards in one.
     """
 
     name: str
@@ -82,8 +84,8 @@ def find_interconnect(name: str) -> Interconnect:
 def interconnect_of(card: Accelerator) -> Interconnect:
     """The link between cards of this kind in one computer.
 
-    GeForce cards of the 40 and 50 series and all without a bridge exchange through PCIe. Raises CourseError if
-    the table does not tell.
+    GeForce cards of the 40 and 50 series and all without a bridge exchange through PCIe. Raises CourseError
+    if the table does not tell.
     """
     if not card.interconnect:
         raise CourseError(f"The table does not tell how {card.name} cards are joined; name an interconnect.")

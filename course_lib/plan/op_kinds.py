@@ -237,7 +237,9 @@ def _convolution_backward(op: Op, channels_last: bool) -> tuple[Work, ...]:
     return tuple(parts)
 
 
-def _convolution(op: Op, part: str, image: Shape, weight: Shape, out: Shape, channels_last: bool) -> Work:
+def _convolution(  # noqa: PLR0917 - three shapes
+    op: Op, part: str, image: Shape, weight: Shape, out: Shape, channels_last: bool
+) -> Work:
     groups, transposed = op.option("groups"), op.option("transposed")
     kernel = weight[2:]
     taps = math.prod(kernel)
@@ -265,7 +267,7 @@ def _convolution(op: Op, part: str, image: Shape, weight: Shape, out: Shape, cha
     return Work(f"{kind}.{part}{_layout(channels_last)}{suffix}", family, flops, nbytes, dims, half)
 
 
-def _convolution_kind(
+def _convolution_kind(  # noqa: PLR0917 - what a convolution is told by
     cin: int, cout: int, groups: int, kernel: Shape, stride: Shape, dilation: Shape
 ) -> tuple[str, str]:
     widest = max(kernel)

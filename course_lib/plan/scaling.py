@@ -98,8 +98,9 @@ def ring_all_reduce(nbytes: float, cards: int, interconnect: Interconnect) -> fl
 def all_reduce(
     nbytes: float, cards: int, nodes: int, inside: Interconnect, between: Interconnect | None
 ) -> float:
-    """Seconds of an all-reduce over ``nodes`` computers of ``cards / nodes`` cards: scattered and summed inside
-    each, then a ring over the network for each card's share, then gathered inside.
+    """Seconds of an all-reduce over ``nodes`` computers of ``cards / nodes`` cards.
+
+    Gradients are summed inside each computer, then in a ring over the network, then handed round inside.
     """
     here = cards // nodes
     seconds = ring_all_reduce(nbytes, here, inside)
@@ -111,8 +112,9 @@ def all_reduce(
 
 
 def buckets(gradients: Sequence[tuple[float, int]], cap_mb: float = BUCKET_CAP_MB) -> list[tuple[float, int]]:
-    """DDP's buckets: gradients in the order in which they become ready, collected up to ``cap_mb`` (the first one
-    up to 1 MB). For each, the share of the backward pass after which it is full, and its bytes.
+    """DDP's buckets: gradients in the order in which they become ready, collected up to ``cap_mb``.
+
+    The first one is full at 1 MB. For each: the share of the backward pass after which it is full, its bytes.
     """
     made: list[tuple[float, int]] = []
     held, limit = 0, min(FIRST_BUCKET_MB, cap_mb) * 2**20
@@ -137,11 +139,12 @@ def scale(
     bucket_cap_mb: float = BUCKET_CAP_MB,
     overlap: bool = True,
 ) -> ScaledStep:
-    """The time of a data-parallel step on ``cards`` cards that each do what ``step`` does on one (weak scaling).
+    """The time of a data-parallel step on ``cards`` cards that each do what ``step`` does on one.
 
-    ``interconnect`` joins the cards of one computer, ``network`` the computers if there are several ``nodes``.
-    With ``accumulate`` in ``step``, gradients are exchanged once, in the last micro-batch. ``overlap=False``
-    exchanges after the backward pass. Raises CourseError for a number of cards that the nodes cannot share.
+    ``interconnect`` joins the cards of one computer, ``network`` the computers if there are several
+    ``nodes``. With ``accumulate`` in ``step``, gradients are exchanged once, in the last micro-batch.
+    ``overlap=False`` exchanges after the backward pass. Raises CourseError for a number of cards that the
+    nodes cannot share.
     """
     if cards < 1 or nodes < 1 or cards % nodes:
         raise CourseError(
@@ -182,7 +185,7 @@ def scale(
     )
 
 
-def _exchange(
+def _exchange(  # noqa: PLR0917 - what scale was given
     step: StepTime,
     cards: int,
     nodes: int,

@@ -21,7 +21,6 @@ from course_lib.plan.roofline import Rates, rates_of, seconds, together
 from course_lib.plan.step_time import Share, StepTime
 from course_lib.plan.step_trace import BECOMES_GRADIENT, StepTrace
 
-
 FLOPS_A_BYTE = 50.0  # about what cards reach of their peaks in 16 bits: 35 TFLOP/s beside 700 GB/s
 
 

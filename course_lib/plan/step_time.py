@@ -129,7 +129,8 @@ class StepTime:
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{html.escape(format_seconds(share.seconds))}</td>"
-            f"<td style='text-align:left'>{html.escape(share.name)}</td><td>{html.escape(share.bound)}</td></tr>"
+            f"<td style='text-align:left'>{html.escape(share.name)}</td>"
+            f"<td>{html.escape(share.bound)}</td></tr>"
             for share in self.kinds[:6]
         )
         notes = "".join(f"<br>{html.escape(warning)}" for warning in self.warnings)

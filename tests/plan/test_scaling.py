@@ -1,4 +1,4 @@
-"""A ring moves what the formula says, buckets hold every byte, and n cards are never faster than n times one."""
+"""A ring moves what the formula says, buckets hold every byte, and n cards never beat n times one."""
 
 import pytest
 from hypothesis import given
