@@ -163,9 +163,9 @@ def _full(summary: MemorySummary) -> Finding:
         held += f" of {show_mib(reserved)} reserved: little of it is gaps"
     return Finding(
         id="oom.capacity",
-        summary=f"Memory ran out {summary.ooms} times in this process",
-        why=f"{summary.ooms} out-of-memory errors and {summary.retries or 0} retries stand in the "
-        f"table.{held}. "
+        summary=f"Memory ran out {'once' if summary.ooms == 1 else f'{summary.ooms} times'} in this process",
+        why=f"The table counts out-of-memory errors ({summary.ooms}) and retries ({summary.retries or 0})."
+        f"{held}. "
         "The summary does not say how large the card is." + _typed(summary),
         remedies=(
             f"Lower the peak: {LOWER_PEAK}; and look with nvidia-smi whether the card is yours alone.",

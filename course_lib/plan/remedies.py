@@ -41,7 +41,7 @@ from course_lib.plan.workload import Precision, Workload
 
 _LEANER = {"adam": "sgd", "adamw": "sgd", "rmsprop": "sgd-plain", "adagrad": "sgd-plain", "sgd": "sgd-plain"}
 _MOSTLY_MATRICES = 0.5  # from this share of the parameters on, adapters are offered
-_SAVES_NOTHING = 0.98  # more than this share of the memory is left
+_SAVES_NOTHING = 0.98  # of what tensors and workspaces take at the peak
 
 Variants = dict[tuple[str, ...], Workload]
 
@@ -63,7 +63,7 @@ def remedies(
     search = _Search(workload, card, stack, progress or (lambda _: None))
     now = search.plan(search.trace, workload)
     found = sorted((remedy for kind in search.kinds() for remedy in kind()), key=Remedy.order)
-    useless = [remedy.name for remedy in found if remedy.total > _SAVES_NOTHING * now.total]
+    useless = [remedy.name for remedy in found if remedy.allocated > _SAVES_NOTHING * now.allocated]
     left_out = search.left_out + ([f"{', '.join(useless)}: saves nothing here"] if useless else [])
     return Remedies(now, tuple(r for r in found if r.name not in useless), tuple(left_out))
 
@@ -203,6 +203,7 @@ class _Search:
         extra = batches * trace.flops / max(1, self.trace.flops) - 1
         return Remedy(
             parts,
+            plan.allocated,
             plan.total,
             plan.safe,
             plan.capacity,

@@ -21,7 +21,8 @@ Origin = Literal["predicted", "reckoned"]
 class Remedy:
     """One change of a training step, or several together.
 
-    ``total`` and ``safe`` are the bytes that the step then needs (see MemoryPlan), ``capacity`` the card's.
+    ``allocated``, ``total`` and ``safe`` are the bytes that the step then needs (see MemoryPlan),
+    ``capacity`` the card's. Near the card's limit the total says little: the allocator keeps what it can.
     ``extra_work``: FLOPs for the same samples, as a share of those of the step as it was; 0.33 is a third
     more. ``effect``: what kind of thing changes, from "none" (the same numbers, up to the order of sums)
     over rounding, batch statistics, training (a learning rate to find anew) and another model to more
@@ -30,6 +31,7 @@ class Remedy:
     """
 
     parts: tuple[str, ...]
+    allocated: int
     total: int
     safe: int
     capacity: int
