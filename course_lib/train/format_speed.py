@@ -5,7 +5,6 @@ start small and grow only while the next size will stay within the budget; each 
 float32 at the size that it reached, in turns, so that other work on the machine slows both alike.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import lru_cache
@@ -13,6 +12,7 @@ from functools import lru_cache
 import torch
 
 from course_lib.errors import CourseError
+from course_lib.train.device_time import timed_call
 from course_lib.train.float32_products import float32_products
 from course_lib.train.float_formats import FLOAT_FORMATS, Format
 
@@ -47,11 +47,11 @@ def _measured(device: torch.device, threads: int) -> tuple[tuple[Format, float],
 def _speedup(device: torch.device, name: Format) -> float:
     for size in _SIZES[device.type]:
         own, plain = _product(device, name, size), _product(device, "fp32", size)
-        _seconds(own, device), _seconds(plain, device)  # the first call chooses and compiles
-        once = max(_seconds(own, device), _seconds(plain, device))
+        timed_call(own, device), timed_call(plain, device)  # the first call chooses and compiles
+        once = max(timed_call(own, device), timed_call(plain, device))
         if 8 * once * 2 * ROUNDS > BUDGET_S:  # twice the size is eight times the work
             break
-    rounds = [(_seconds(own, device), _seconds(plain, device)) for _ in range(ROUNDS)]
+    rounds = [(timed_call(own, device), timed_call(plain, device)) for _ in range(ROUNDS)]
     return min(plain_s for _, plain_s in rounds) / min(own_s for own_s, _ in rounds)
 
 
@@ -65,19 +65,6 @@ def _product(device: torch.device, name: Format, size: int) -> Callable[[], obje
             return left @ right
 
     return multiply
-
-
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    _wait(device)
-    begin = time.perf_counter()
-    work()
-    _wait(device)
-    return time.perf_counter() - begin
-
-
-def _wait(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
 
 
 def _is_here(device: torch.device) -> bool:

@@ -7,7 +7,6 @@ is not run: the estimate for it comes from a small matrix product (``format_spee
 
 import copy
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
@@ -19,6 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
 
 from course_lib.errors import CourseError
+from course_lib.train.device_time import timed_call
 from course_lib.train.float_formats import FLOAT_FORMATS, Format
 from course_lib.train.format_speed import matmul_speedups
 from course_lib.train.precision import Precision
@@ -107,7 +107,7 @@ def time_formats(
     seconds: dict[Format, list[float]] = {"fp32": []}
     notes: dict[Format, float] = {}
     for _ in range(WARMUP):
-        plain_s = _timed(calls["fp32"], device)
+        plain_s = timed_call(calls["fp32"], device)
     speedups = matmul_speedups(device) if len(wanted) > 1 else {}
     for name in wanted[1:]:
         estimate = plain_s / min(1.0, speedups.get(name, 1.0))
@@ -115,7 +115,7 @@ def time_formats(
             notes[name] = estimate
             continue
         for _ in range(WARMUP):
-            if _timed(calls[name], device) > budget_s / LEAST_ROUNDS:
+            if timed_call(calls[name], device) > budget_s / LEAST_ROUNDS:
                 break
         seconds[name] = []
     spent = dict.fromkeys(seconds, 0.0)
@@ -124,7 +124,7 @@ def time_formats(
         if going == ["fp32"] and len(seconds) > 1:
             break
         for name in going:
-            took = _timed(calls[name], device)
+            took = timed_call(calls[name], device)
             seconds[name].append(took)
             spent[name] += took
         if progress is not None:
@@ -160,16 +160,3 @@ def _figures(name: Format, own: list[float], plain: list[float]) -> FormatTime:
     ratios = sorted(b / a for a, b in zip(own, plain, strict=False))
     low, high = ratios[round(0.1 * (len(ratios) - 1))], ratios[round(0.9 * (len(ratios) - 1))]
     return FormatTime(name, statistics.median(own), len(own), statistics.median(ratios), low, high)
-
-
-def _timed(call: Callable[[], object], device: torch.device) -> float:
-    _wait(device)
-    begin = time.perf_counter()
-    call()
-    _wait(device)
-    return time.perf_counter() - begin
-
-
-def _wait(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
