@@ -108,9 +108,16 @@ def exchange_faults(record: Record, *, alone: bool) -> tuple[list[Fault], list[s
     return [], []
 
 
-def bytes_sent(record: Record) -> int:
-    """The bytes of gradients that a rank gave to all-reduces."""
-    return round(sum(record.values("sync")))
+def bytes_sent(record: Record, epochs: int) -> tuple[int, ...]:
+    """The bytes of gradients that a rank gave to all-reduces, in each epoch."""
+    sent = [0] * epochs
+    epoch = 0
+    for name, value in record.calls:
+        if name == "epoch":
+            epoch = int(value)
+        elif name == "sync":
+            sent[epoch] += round(value)
+    return tuple(sent)
 
 
 def _sent_after(record: Record) -> list[bool]:

@@ -70,7 +70,9 @@ def judge_records(records: list[Record], task: Task, *, wants_schedule: bool) ->
         made_of=_made_of(attributions),
         columns=_columns(task),
         expected_made_of=_expected_made_of(task),
-        bytes_sent=tuple(bytes_sent(record) for record in records) if task.reference.ranks else (),
+        bytes_sent=tuple(bytes_sent(record, task.reference.epochs) for record in records)
+        if task.reference.ranks
+        else (),
     )
 
 

@@ -38,7 +38,8 @@ class Proof:
     large batch's gradient; `weight_difference` the same for the weights at the end. Both are None when the
     updates cannot be paired. `natural` lists what no accumulation can make equal; `notes` what is worth
     knowing and no fault. `made_of` has a row for each update (on its rank) and a column for each micro-batch
-    of each epoch: 1 where it counts for its share.
+    of each epoch: 1 where it counts for its share. `bytes_sent` are the gradients that each rank gave to
+    all-reduces, epoch by epoch; empty for one rank.
     """
 
     faults: tuple[Fault, ...]
@@ -51,7 +52,7 @@ class Proof:
     made_of: tuple[tuple[float, ...], ...]
     columns: tuple[str, ...]
     expected_made_of: tuple[tuple[float, ...], ...]
-    bytes_sent: tuple[int, ...] = ()
+    bytes_sent: tuple[tuple[int, ...], ...] = ()
 
     @property
     def equivalent(self) -> bool:
