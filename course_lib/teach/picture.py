@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_LEAST_SCALE = 0.8
+"""A picture in a narrow window shrinks to this, where its small print can still be read; then it scrolls."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Picture:
@@ -45,10 +48,12 @@ class Picture:
 
     def _image(self, png: str) -> str:
         width, height = (round(inches * self.figure.dpi) for inches in self.figure.get_size_inches())
+        least = round(_LEAST_SCALE * width)
         # The size keeps the place while the picture is decoded, so that a page with a new one does not jump.
         return (
+            '<div style="overflow-x:auto">'
             f'<img alt="{escape(self.alt)}" width="{width}" height="{height}" decoding="sync" '
-            f'style="max-width:100%;height:auto" src="data:image/png;base64,{png}">'
+            f'style="max-width:100%;min-width:{least}px;height:auto" src="data:image/png;base64,{png}"></div>'
         )
 
     def __str__(self) -> str:

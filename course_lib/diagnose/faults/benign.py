@@ -171,6 +171,55 @@ _TOKENIZERS = fault(
     "num_workers=0.",
     severity="note",
 )
+_SCHEDULER_STARTED_LATE = fault(
+    "train.scheduler_wrapped_optimizer_benign",
+    "Harmless: the optimizer was wrapped again after the scheduler was made",
+    "Frameworks (apex, Lightning, accelerate) replace optimizer.step; the scheduler can no longer count "
+    "its calls.",
+    "Ignore it, or make the scheduler after the optimizer was prepared.",
+    "Swapping optimizer.step() and scheduler.step().",
+    severity="note",
+)
+_BATCH_SIZE_GUESSED = fault(
+    "lightning.batch_size_guessed_benign",
+    "Harmless for training: Lightning guessed the batch size to weight what it logs",
+    "It took the first number it found in the batch. Only means over an epoch may be a little off.",
+    "Pass batch_size= to self.log.",
+    "Changing the loader.",
+    severity="note",
+)
+_FEW_BATCHES_LOGGED = fault(
+    "lightning.logging_interval_benign",
+    "Harmless: an epoch has fewer batches than log_every_n_steps",
+    "So nothing is logged within an epoch.",
+    "Trainer(log_every_n_steps=...) at or below the number of batches.",
+    "More data.",
+    severity="note",
+)
+_NOT_SYNCED = fault(
+    "lightning.metric_of_one_rank",
+    "A logged metric is that of one rank, not of all",
+    "Without sync_dist=True each rank logs its own part of the data, and rank 0's is shown.",
+    "self.log(..., sync_dist=True) for what is logged on epoch level; torchmetrics gather by themselves.",
+    "Changing the sampler.",
+    severity="warning",
+)
+_GATHERED_SCALARS = fault(
+    "dp.gathered_scalars_benign",
+    "Harmless: DataParallel gathered one loss from each card into a list",
+    "The forward pass returns a single number on each card; together they make a vector.",
+    "loss = loss.mean(); better, DistributedDataParallel.",
+    "Changing the loss.",
+    severity="note",
+)
+_NO_CACHE = fault(
+    "checkpointing.use_cache_switched_off_benign",
+    "Harmless: the cache for generating is switched off while gradient checkpointing trains",
+    "The cache is of use only when text is generated.",
+    "Set model.config.use_cache = False for training.",
+    "Switching gradient checkpointing off.",
+    severity="note",
+)
 
 WORDINGS = (
     wording("Detected call of `lr_scheduler.step()` before `optimizer.step()`", _scheduler_order),
@@ -195,5 +244,11 @@ WORDINGS = (
     ),
     wording("None of the inputs have requires_grad=True", _NO_INPUT_GRADIENT),
     wording("the use_reentrant parameter should be passed explicitly", _REENTRANT),
+    wording("has been overridden after learning rate scheduler initialization", _SCHEDULER_STARTED_LATE),
+    wording("Trying to infer the `batch_size` from an ambiguous collection", _BATCH_SIZE_GUESSED),
+    wording("is smaller than the logging interval", _FEW_BATCHES_LOGGED),
+    wording("when logging on epoch level in distributed setting", _NOT_SYNCED),
+    wording("all input tensors were scalars; will instead unsqueeze", _GATHERED_SCALARS),
+    wording("is incompatible with gradient checkpointing", _NO_CACHE),
     wording("huggingface/tokenizers: The current process just got forked", _TOKENIZERS),
 )

@@ -249,6 +249,7 @@ WORDINGS = (
         (
             "appears not to match",
             "DDP expects same model across all ranks",
+            "Model replicas must have an equal number of parameters",
             "Model parameters shape mismatch",
         ),
         _differs,

@@ -46,6 +46,8 @@ _CONNECT = re.compile(
 
 
 def _unreachable(around: Around) -> Told | None:
+    if around.says("keep-alive heartbeat", "failed to shutdown the rendezvous"):
+        return None  # the connection was there, and broke: lost_peer.py
     text = around.paste.text
     match, errno = _CONNECT.search(around.following) or _CONNECT.search(text), ERRNO.search(around.following)
     limit = re.search(r"timed\s+out\s+after\s+(\d{1,9})\s?(ms|s)\b", around.following)
@@ -235,7 +237,17 @@ WORDINGS = (
         ("gai error", "Name or service not known", "nodename nor servname provided", "getaddrinfo failed"),
         _UNKNOWN_NAME,
     ),
-    wording(("clients joined", "in store based barrier", "store based barrier on rank"), _clients),
+    wording(
+        (
+            "clients joined",
+            "in store based barrier",
+            "store based barrier on rank",
+            "RendezvousTimeoutError",
+            "wait timeout after",
+            "Timed out waiting for clients",
+        ),
+        _clients,
+    ),
     wording(
         (
             "client socket has failed to connect",

@@ -26,7 +26,14 @@ _NAMES = {
     15: "SIGTERM",
 }
 _NUMBERS = {name: number for number, name in _NAMES.items()}
-_CODE = re.compile(r"exit\s?code\s*:?\s*(?P<code>-?\d{1,5})\b", re.IGNORECASE)
+_CODE = re.compile(
+    r"(?:exit\s?code|exit\s+status|return\s+code)\s*[:=]?\s*(?P<code>-?\d{1,10})\b", re.IGNORECASE
+)
+# What Windows calls the crashes that elsewhere are signals.
+_WINDOWS_CRASHES = {-1073741819: 11, 3221225477: 11, -1073741571: 11, -1073740791: 6, 3221226505: 6}
+_KILLED_LINE = re.compile(
+    r"^(?:[^\n]{0,100}:)?\s*(?:\d{1,10}\s+)?Killed(?:\s+\S*python[^\n]*)?\s*$", re.MULTILINE
+)
 _FAILED = re.compile(
     r"failed\s*\(exitcode:\s*(?P<code>-?\d{1,5})\)\s*local_rank:\s*(?P<local_rank>\d{1,5})\s*\(pid:\s*"
     r"(?P<pid>\d{1,10})\)"
@@ -80,6 +87,8 @@ class Ended:
         if self.signal is not None:
             return _NUMBERS.get(self.signal)
         code = self.exitcode
+        if code in _WINDOWS_CRASHES:
+            return _WINDOWS_CRASHES[code]
         if code is not None and code < 0:
             return -code
         return code - 128 if code is not None and code in (134, 135, 137, 139, 143) else None
@@ -175,7 +184,27 @@ def _rank_failed(figures: dict[str, Any], raised: str | None) -> Finding:
     )
 
 
+def _killed_line(around: Around) -> Told | None:
+    """The shell's own word, on a line of its own; the word inside a sentence means nothing."""
+    return _told_killed(around) if _KILLED_LINE.search(around.paste.text) else None
+
+
+def _told_killed(around: Around) -> Told:
+    figures = {"signal": "SIGKILL", "exitcode": None, "epoch": last_epoch(around.paste)}
+    figures |= {"cpu_memory_mb": None, "gpu_memory_mb": None}
+    return Told(BY_SIGNAL[9](around, figures), figures)
+
+
+def _segmentation_fault(around: Around) -> Told:
+    figures = {"signal": "SIGSEGV"}
+    return Told(BY_SIGNAL[11](around, figures), figures)
+
+
 WORDINGS = (
+    wording(
+        ("Segmentation fault (core dumped)", "Fatal Python error: Segmentation fault"), _segmentation_fault
+    ),
+    wording("Killed", _killed_line),
     wording(
         (
             "ChildFailedError",
@@ -192,6 +221,9 @@ WORDINGS = (
             "exit code -9",
             "exit status 137",
             "exitcode: -",
+            "exits with return code",
+            "(0xC0000005)",
+            "(0xC0000409)",
         ),
         _child,
     ),

@@ -262,6 +262,24 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "torchrun.rank_failed_error_above",
         {"exitcode": 1, "signal": None},
     ),
+    (
+        "[launch.py:315:sigkill_handler] ['python', 'train.py'] exits with return code = -9",
+        "host_oom_killer",
+        {"exitcode": -9, "signal": "SIGKILL"},
+    ),
+    ("run.sh: line 12:  8123 Killed                  python train.py --epochs 3", "host_oom_killer", {}),
+    ("srun: error: node7: task 0: Killed", "host_oom_killer", {}),
+    (
+        "Process finished with exit code -1073741819 (0xC0000005)",
+        "torchrun.native_crash",
+        {"exitcode": -1073741819},
+    ),
+    ("Segmentation fault (core dumped)", "torchrun.native_crash", {"signal": "SIGSEGV"}),
+    (
+        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+        "ddp.rank_missing_at_start",
+        {"joined": None},
+    ),
     # loaders
     (
         "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault.",
@@ -476,6 +494,7 @@ def test_a_terminal_may_break_the_lines_anywhere(
         "epoch 3 loss 0.41 lr 1e-3 all ranks report, no error, exit code 0",
         "optimizer.step()\nscheduler.step()\nscaler.update()",
         "Training finished. Signal to noise ratio 9.2, 0 failed, 12 expected.",
+        "The shark was Killed by the captain, who killed 3 others.",
         "The key is lost, the port is closed and the rank of the general is high: a warning to all.",
         "def save(path):\n    if not path.parent.exists():\n        raise FileNotFoundError(path)\n",
     ],
@@ -488,7 +507,7 @@ def test_every_wording_is_written_as_it_is_looked_for() -> None:
     for wording in faults.WORDINGS:
         assert isinstance(wording, Wording)
         for mark in wording.marks:
-            assert len(mark) >= 8 or mark in ("gaierror",), f"{mark} would be found everywhere"
+            assert len(mark) >= 8 or mark in ("gaierror", "killed"), f"{mark} would be found everywhere"
 
 
 def test_no_remedy_repeats_what_would_not_help() -> None:
