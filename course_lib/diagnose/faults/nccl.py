@@ -46,6 +46,20 @@ class Waiting:
         apart = any(not (a & b) and (max(a) < min(b) or max(b) < min(a)) for a in by_rank for b in by_rank)
         return apart or len(self.ops) > 1
 
+    @property
+    def who(self) -> str:
+        """What the progress of the ranks says about which one is missing; empty where it says nothing."""
+        waits_at = max(self.seqs, default=None)
+        if waits_at is None:
+            return ""
+        behind = [rank for rank, enqueued in self.enqueued.items() if enqueued < waits_at]
+        if behind:
+            return f" Rank {', '.join(sorted(behind, key=int))} has not come to collective {waits_at}."
+        named = sorted({*map(str, self.seq_by_rank), *self.enqueued}, key=int)
+        if len(named) < 2:
+            return ""
+        return f" Ranks {', '.join(named)} agree (they wait at {waits_at}): the missing one is elsewhere."
+
     def figures(self) -> dict[str, Any]:
         """As JSON data."""
         return {
@@ -120,8 +134,9 @@ def _some_failed(around: Around) -> Told | None:
 
 
 def _missing_rank(size: str, figures: dict[str, Any], found: Waiting | None) -> Finding:
-    limit = ""
+    limit, who = "", ""
     if found is not None:
+        who = found.who
         limit = f" within {found.timeout_ms / 60000:.0f} minutes"
         if found.seqs and min(found.seqs) <= _FIRST_COLLECTIVES:
             size += (
@@ -131,7 +146,7 @@ def _missing_rank(size: str, figures: dict[str, Any], found: Waiting | None) -> 
     return fault(
         "nccl.one_rank_missing_or_slow",
         "A collective was not joined by all ranks in time: one rank is missing or slow",
-        f"The ranks that report it waited, and somebody did not come{limit}. The one to look for is "
+        f"The ranks that report it waited, and somebody did not come{limit}.{who} The one to look for is "
         "another: it raised an error, took another branch, ran out of data, or did something slow that "
         f"the others do not (saving, validation, tokenising, downloading).{size}",
         (

@@ -80,10 +80,8 @@ def _duplicate(around: Around) -> Told:
 def _remote(around: Around) -> Told:
     figures = _nccl_figures(around)
     peer = figures["peer"]
-    whose = "rank" if around.rank is None else f"rank {around.rank}"
-    return Told(
-        secondary(f"This {whose} lost the connection to {peer or 'another rank'}", figures, peer), figures
-    )
+    whose = "This rank" if around.rank is None else f"Rank {around.rank}"
+    return Told(secondary(f"{whose} lost the connection to {peer or 'another rank'}", figures, peer), figures)
 
 
 def _system(around: Around) -> Told | None:

@@ -169,7 +169,7 @@ def wording(
 
 def evidence_of(figures: Mapping[str, Any]) -> tuple[Evidence, ...]:
     """The figures that are there, as evidence, cut where they are long."""
-    shown = {name: _shown(value) for name, value in figures.items() if value is not None and value != {}}
+    shown = {name: _shown(value) for name, value in figures.items() if value is not None and name != "format"}
     return tuple(Evidence(name.replace("_", " "), text) for name, text in shown.items() if text)
 
 
@@ -187,6 +187,8 @@ def _with_evidence(finding: Finding, figures: Mapping[str, Any]) -> Finding:
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        value = [f"{name}: {inner}" for name, inner in value.items()]
     text = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     text = " ".join(text.split())
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + " ..."

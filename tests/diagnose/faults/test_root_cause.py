@@ -75,6 +75,18 @@ def test_the_child_that_got_nothing_is_not_a_damaged_file() -> None:
     assert file.id == "checkpoint.file_damaged"
 
 
+def test_the_missing_rank_is_named_by_the_progress_of_the_others() -> None:
+    progress = (
+        "[rank{0}]:[E ProcessGroupNCCL.cpp:1664] [PG 0 Rank {0}] Exception (either an error or timeout) "
+        "detected by watchdog at work: 120, last enqueued NCCL work: {1}, last completed NCCL work: {2}."
+    )
+    behind = explain("\n".join((WAITED, progress.format(0, 121, 119), progress.format(3, 118, 118))))
+    assert "Rank 3 has not come to collective 120" in behind.findings[0].why
+    agreed = explain("\n".join((WAITED, progress.format(0, 121, 119), progress.format(3, 121, 119))))
+    assert "Ranks 0, 3 agree" in agreed.findings[0].why
+    assert "agree" not in explain(WAITED).findings[0].why
+
+
 def test_a_warning_does_not_make_an_echo_of_an_error() -> None:
     text = "UserWarning: Grad strides do not match bucket view strides.\n" + WAITED
     first, second = explain(text).findings
