@@ -50,33 +50,24 @@ MEANING: Final = {name: meaning for meaning, names in NAMES.items() for name in 
 
 
 class _HandedOut(Dataset[Any]):
-    """The micro-batches of a rank; says which one was asked for."""
+    """The micro-batches of a rank, in order; says which one was asked for, and when a new pass begins."""
 
-    def __init__(self, recorder: Recorder, numbers: range) -> None:
+    def __init__(self, recorder: Recorder, *, counts_epochs: bool) -> None:
         self._recorder = recorder
-        self._numbers = numbers
+        self._numbers = recorder.task.of_rank(recorder.record.rank)
+        self._counts_epochs = counts_epochs
+        self._passes = 0
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __getitem__(self, at: int) -> Any:
+        if at == 0 and self._counts_epochs:
+            self._recorder.begin_epoch(min(self._passes, self._recorder.task.reference.epochs - 1))
+            self._passes += 1
         number = self._numbers[at]
         self._recorder.latest_batch = number
         return self._recorder.task.batches[number]
-
-
-class _Loader(DataLoader[Any]):
-    """A DataLoader of micro-batches that says when a new pass over them begins."""
-
-    recorder: Recorder
-    passes = 0
-    counts_epochs = False
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        if self.counts_epochs:
-            self.recorder.begin_epoch(self.passes)
-        self.passes += 1
-        return super().__iter__()
 
 
 def run_step(step: Callable[..., Any], recorder: Recorder, model: nn.Module) -> None:
@@ -87,8 +78,8 @@ def run_step(step: Callable[..., Any], recorder: Recorder, model: nn.Module) -> 
     reference, task = recorder.task.reference, recorder.task
     wanted = _wanted(step, reference)
     optimizer = task.optimizer(recorder.model)
-    loader = _Loader(_HandedOut(recorder, task.of_rank(recorder.record.rank)), batch_size=None)
-    loader.recorder = recorder
+    in_one = "epochs" in wanted.values()
+    loader: DataLoader[Any] = DataLoader(_HandedOut(recorder, counts_epochs=in_one), batch_size=None)
     things: dict[str, Any] = {
         "model": model, "batches": loader, "optimizer": optimizer, "loss_fn": task.loss_fn,
         "accumulation_steps": reference.accumulation_steps, "max_norm": reference.max_norm,
@@ -100,8 +91,7 @@ def run_step(step: Callable[..., Any], recorder: Recorder, model: nn.Module) -> 
     if "scaler" in wanted.values():
         things["scaler"] = torch.amp.GradScaler("cpu")
     recorder.record.calls.clear()  # a scheduler steps once when it is made
-    if "epochs" in wanted.values():
-        loader.counts_epochs = True
+    if in_one:
         step(**{name: things[meaning] for name, meaning in wanted.items()})
         return
     for epoch in range(reference.epochs):
@@ -160,7 +150,7 @@ def _schedule(optimizer: Optimizer) -> LambdaLR:
     return LambdaLR(optimizer, learning_rate_factor)
 
 
-def _windows(recorder: Recorder, loader: _Loader) -> Iterator[list[Any]]:
+def _windows(recorder: Recorder, loader: DataLoader[Any]) -> Iterator[list[Any]]:
     k = recorder.task.reference.accumulation_steps
     batches = list(loader)
     for at in range(0, len(batches), k):

@@ -53,8 +53,7 @@ class Recorder:
 
     def begin_epoch(self, epoch: int) -> None:
         """Note that an epoch begins."""
-        if epoch or self.record.calls:
-            self.epoch = epoch
+        self.epoch = epoch
         self.call("epoch", epoch)
 
     @contextmanager
