@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from course_lib.plan.job import Job
     from course_lib.plan.memory import MemoryPlan
     from course_lib.plan.scaling import ScaledStep
-    from course_lib.plan.speed import StepWork
     from course_lib.plan.step_time import StepTime
+    from course_lib.plan.step_work import StepWork
 
 THIS_MACHINE = "this machine"
 
@@ -128,7 +128,7 @@ def plan(  # noqa: PLR0917 - click gives them by name
     from course_lib.plan.batch_size import plan_workload, traces_of
     from course_lib.plan.job import job_on
     from course_lib.plan.model_names import named_workload
-    from course_lib.plan.speed import step_work
+    from course_lib.plan.step_work import step_work
 
     chosen = [None if _means_this_machine(name) else find_accelerator(name) for name in cards]
     sys.path.insert(0, str(Path.cwd()))  # the learner's own module:factory

@@ -1,21 +1,22 @@
-"""Which share of its peaks does a card reach, by kind of work? The numbers that were fitted, read from a
-file.
+"""Which share of its peaks does a card reach, by kind of work? The fitted numbers, read from a file.
 
-``data/speed.json`` holds them, by software stack: a driver, a cuDNN and a PyTorch run the same convolution at
-very different speeds. ``benchmarks/fit_speed.py`` wrote it from public measurements. A kind that none of them
-held falls back on its family, and the prediction says so.
+``data/speed.json`` holds them, by software stack: a driver, a cuDNN and a PyTorch run the same convolution
+at very different speeds. ``benchmarks/fit_speed.py`` wrote it from public measurements. A kind that none of
+them held is estimated from the words of its name (``kind_words.py``), and the prediction says so.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from course_lib.errors import CourseError
 from course_lib.files import data_path
+from course_lib.plan.kind_words import words
 from course_lib.plan.op_kinds import Dims, Work
 
 
@@ -25,24 +26,26 @@ class Efficiency:
 
     ``tile``: the sides of a matrix product (rows, columns, inner length) at which the time doubles.
     ``issue``: how far the memory clock follows SMs times clock (1) rather than bandwidth (0) from one card
-    to another.
+    to another. ``measured``: whether a measurement of this stack held the kind.
     """
 
     compute: float
     memory: float
     tile: Dims = (0.0, 0.0, 0.0)
     issue: float = 0.0
+    measured: bool = True
 
 
 @dataclass(frozen=True)
 class Coefficients:
     """The efficiencies of one software stack, calibrated on the card ``reference``.
 
-    ``start_seconds``: a kernel's own beginning; ``launch_seconds``: what the processor needs to hand one
-    out; ``step_seconds``: what a step takes beside its kernels. ``cache_gain``: how much faster bytes move
-    that fit the card's cache. ``intervals``: by how near the card and the work are to the calibration, the
-    factors below and above between which nine of ten measurements lay. ``bias``: by card, the factor that
-    its own measurements ask for.
+    ``words``: for what no kind of their own tells, the logarithms of the factors on both shares that a word
+    of a kind's name brings. ``start_seconds``: a kernel's own beginning; ``launch_seconds``: what the
+    processor needs to hand one out. ``cache_gain``: how much faster bytes move that fit the card's cache.
+    ``intervals``: by how near the card and the work are to the calibration, the factors below and above
+    between which nine of ten measurements lay. ``bias``: by card, the factor that its own measurements ask
+    for.
     """
 
     name: str
@@ -51,16 +54,30 @@ class Coefficients:
     families: Mapping[str, Efficiency]
     start_seconds: float
     launch_seconds: float
-    step_seconds: float
-    cache_gain: float
     intervals: Mapping[str, tuple[float, float]]
     note: str
+    words: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    cache_gain: float = 1.0
     bias: Mapping[str, float] = field(default_factory=dict)
+    _estimated: dict[tuple[str, str], Efficiency] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, work: Work) -> tuple[Efficiency, bool]:
-        """The efficiency of a piece of work, and whether its own kind was calibrated."""
+        """The efficiency of a piece of work, and whether its own kind was measured in this stack."""
         found = self.kinds.get(work.kind)
-        return (found, True) if found is not None else (self.families[work.family], False)
+        if found is None:
+            key = (work.kind, work.family)
+            found = self._estimated.get(key)
+            if found is None:
+                found = self._estimated[key] = self._estimate(*key)
+        return found, found.measured
+
+    def _estimate(self, kind: str, family: str) -> Efficiency:
+        known = self.families[family]
+        compute, memory = math.log(known.compute), math.log(known.memory)
+        for word in words(kind, family)[1:]:
+            more = self.words.get(word, (0.0, 0.0))
+            compute, memory = compute + more[0], memory + more[1]
+        return replace(known, compute=math.exp(compute), memory=math.exp(memory), measured=False)
 
 
 @lru_cache(maxsize=1)
@@ -70,29 +87,30 @@ def _table() -> dict[str, Any]:
     return table
 
 
+def _efficiency(row: Mapping[str, Any]) -> Efficiency:
+    rows, columns, inner = map(float, row.get("tile", (0, 0, 0)))
+    return Efficiency(
+        float(row["compute"]),
+        float(row["memory"]),
+        (rows, columns, inner),
+        float(row.get("issue", 0.0)),
+        not row.get("other_stack", False),
+    )
+
+
 def coefficients_from(name: str, row: Mapping[str, Any]) -> Coefficients:
     """The coefficients that one entry of a file like ``data/speed.json`` holds."""
-
-    def efficiencies(rows: Mapping[str, Any]) -> dict[str, Efficiency]:
-        return {
-            kind: Efficiency(
-                float(values["compute"]), float(values["memory"]),
-                tuple(map(float, values.get("tile", (0, 0, 0)))), float(values.get("issue", 0.0)),  # type: ignore[arg-type]
-            )
-            for kind, values in rows.items()
-        }  # fmt: skip
-
     return Coefficients(
         name,
         row["reference"],
-        efficiencies(row["kinds"]),
-        efficiencies(row["families"]),
+        {kind: _efficiency(values) for kind, values in row["kinds"].items()},
+        {family: _efficiency(values) for family, values in row["families"].items()},
         float(row["start_us"]) * 1e-6,
         float(row["launch_us"]) * 1e-6,
-        float(row.get("step_us", 0.0)) * 1e-6,
-        float(row.get("cache_gain", 1.0)),
         {name: (float(low), float(high)) for name, (low, high) in row["intervals"].items()},
         row["note"],
+        {word: (float(one), float(two)) for word, (one, two) in row.get("words", {}).items()},
+        float(row.get("cache_gain", 1.0)),
         {card: float(factor) for card, factor in row.get("bias", {}).items()},
     )
 
