@@ -41,7 +41,7 @@ from course_lib.plan.workload import Precision, Workload
 
 _LEANER = {"adam": "sgd", "adamw": "sgd", "rmsprop": "sgd-plain", "adagrad": "sgd-plain", "sgd": "sgd-plain"}
 _MOSTLY_MATRICES = 0.5  # from this share of the parameters on, adapters are offered
-_SAVES_NOTHING = 0.98  # of what tensors and workspaces take at the peak
+_SAVES_NOTHING = 0.98  # if more than this share is left
 
 Variants = dict[tuple[str, ...], Workload]
 
@@ -63,7 +63,8 @@ def remedies(
     search = _Search(workload, card, stack, progress or (lambda _: None))
     now = search.plan(search.trace, workload)
     found = sorted((remedy for kind in search.kinds() for remedy in kind()), key=Remedy.order)
-    useless = [remedy.name for remedy in found if remedy.allocated > _SAVES_NOTHING * now.allocated]
+    least = (_SAVES_NOTHING * now.allocated, _SAVES_NOTHING * now.total)
+    useless = [r.name for r in found if r.allocated > least[0] and r.total > least[1]]
     left_out = search.left_out + ([f"{', '.join(useless)}: saves nothing here"] if useless else [])
     return Remedies(now, tuple(r for r in found if r.name not in useless), tuple(left_out))
 

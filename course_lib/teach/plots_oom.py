@@ -226,9 +226,8 @@ def _legend(axes: Axes, names: Sequence[str], y: float, *, hatched: bool = True)
         axes.add_patch(
             Rectangle((x, y - _SQUARE_IN / 2), _SQUARE_IN, _SQUARE_IN, fc=colour, ec=QUIET, lw=0.4)
         )
-        said = "context, cache" if name == "context" else name
-        axes.text(x + _SQUARE_IN + 0.04, y, said, fontsize=SMALL_PT, color=INK, va="center_baseline")
-        x += _SQUARE_IN + 0.04 + width_in(said, SMALL_PT) + 0.1
+        axes.text(x + _SQUARE_IN + 0.04, y, name, fontsize=SMALL_PT, color=INK, va="center_baseline")
+        x += _SQUARE_IN + 0.04 + width_in(name, SMALL_PT) + 0.11
 
 
 def _phases(axes: Axes, phases: Sequence[str]) -> None:
