@@ -3,8 +3,8 @@
 Run: python benchmarks/equivalence.py [--json]
 
 - differences: the course's own step (`AccumulatingStep`) in float64 beside the plain large batch, over equal
-  and unequal windows, tokens, clipping with a scaler, and on two gloo ranks with equal and unequal shares: the
-  largest relative difference of a gradient, and of the weights at the end;
+  and unequal windows, tokens, clipping with a scaler, and on two gloo ranks with equal and unequal shares:
+  the largest relative difference of a gradient, and of the weights at the end;
 - faults: the broken steps of tests/train/equivalence, each of which must hear exactly its faults;
 - right steps: those of the same folder, of which none may hear any.
 """
