@@ -65,7 +65,7 @@ def plot_bits(numbers: Sequence[Bits], *, title: str = "") -> Picture:
     height = row * len(numbers)
     figure = new_figure(_TITLE_IN + 0.3 + height + 0.1, title)
     axes = add_axes(figure, 0, 0.1, WIDTH_IN, height)
-    axes.set(xlim=(0, WIDTH_IN), ylim=(height, 0))
+    axes.set(xlim=(0, WIDTH_IN), ylim=(height, 0), xticks=[], yticks=[])
     axes.axis("off")
     for number, bits in enumerate(numbers):
         middle = (number + 0.5) * row
@@ -261,7 +261,9 @@ def plot_gains(gains: Mapping[str, Gain], *, title: str, axis: str = "times as f
             )
         solid = gain.how == "measured"
         axes.scatter([x], [middle], s=60, zorder=3, fc=colour if solid else "white", ec=colour, lw=1.8)
-        _beside(axes, middle, name, f"{gain.times:.2g} ×")
+        _beside(
+            axes, middle, name, f"{gain.times:.2g} ×" if gain.times >= 0.1 else f"1/{1 / gain.times:.0f} ×"
+        )
     names = {"filled: measured here": GREY}
     if any(gain.how != "measured" for gain in gains.values()):
         names["hollow: from elsewhere, or predicted"] = "#FFFFFF"

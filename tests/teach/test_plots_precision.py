@@ -1,0 +1,104 @@
+"""The pictures of lesson 03: what they say in words, and labels that neither leave the figure nor overlap."""
+
+import pytest
+import torch
+from matplotlib.text import Text
+
+from course_lib.errors import CourseError
+from course_lib.models.zoo import DigitsCNN
+from course_lib.teach.picture import Picture
+from course_lib.teach.plots_precision import (
+    Gain,
+    plot_bits,
+    plot_dtypes,
+    plot_exponents,
+    plot_gains,
+    plot_scaler,
+    plot_seeds,
+)
+from course_lib.train.dtype_inspector import inspect_dtypes
+from course_lib.train.exponents import histogram
+from course_lib.train.float_formats import FLOAT_FORMATS, bits_of
+from course_lib.train.scaler_life import ScalerLife, ScalerStep
+
+
+def assert_laid_out(picture: Picture) -> None:
+    """No text outside of the figure, and no two over each other."""
+    figure = picture.figure
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    unseen = {
+        id(label)
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in axis.get_major_ticks()
+        for label in (tick.label1, tick.label2)
+        if tick not in axis._update_ticks()
+    }
+    texts = [
+        t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in unseen
+    ]
+    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
+    for text, box in boxes:
+        assert figure.bbox.x0 - 1 <= box.x0 <= box.x1 <= figure.bbox.x1 + 1, text
+        assert figure.bbox.y0 - 1 <= box.y0 <= box.y1 <= figure.bbox.y1 + 1, text
+    for number, (text, box) in enumerate(boxes):
+        for other, its_box in boxes[number + 1 :]:
+            assert not box.padded(-1.5).overlaps(its_box.padded(-1.5)), (text, other)
+
+
+@pytest.mark.parametrize("value", [0.1, -123456.789, 3e-8, 1e9, 0.0])
+def test_bits_are_drawn_with_the_number_they_stand_for(value: float) -> None:
+    picture = plot_bits([bits_of(value, name) for name in FLOAT_FORMATS])
+    assert_laid_out(picture)
+    assert f"bf16 {bits_of(value, 'bf16').sign} " in picture.alt
+
+
+@pytest.mark.parametrize("name", list(FLOAT_FORMATS))
+@pytest.mark.parametrize("power", [-8, 0, 16, 40])
+def test_sizes_against_a_range(name: str, power: int) -> None:
+    torch.manual_seed(0)
+    counted = histogram(torch.randn(1000) * 2.0**-16)
+    picture = plot_exponents(counted, name, 2.0**power, what="activation gradients")
+    assert_laid_out(picture)
+    assert f"{counted.becomes_zero(name, 2.0**power):.1%} become zero" in picture.alt
+
+
+def test_types_of_operations() -> None:
+    batch = torch.rand(2, 1, 8, 8), torch.tensor([0, 1])
+    picture = plot_dtypes(inspect_dtypes(DigitsCNN(), batch, "bf16"))
+    assert_laid_out(picture)
+    assert "convolution: 3 in bf16" in picture.alt
+    assert "_log_softmax: 1 in fp32" in picture.alt
+
+
+def test_the_life_of_a_scaler() -> None:
+    steps = tuple(ScalerStep(n, 2.0 ** (16 - (n > 5)), 1.0, n == 5) for n in range(1, 21))
+    picture = plot_scaler(ScalerLife(steps, 2.0**15))
+    assert_laid_out(picture)
+    assert "Skipped: 5." in picture.alt
+
+
+def test_gains_between_very_slow_and_very_fast() -> None:
+    gains = {
+        "fp16, here": Gain(1 / 300, 1 / 400, 1 / 250),
+        "bf16, here": Gain(1.5, 1.2, 1.8),
+        "A": Gain(9, how="predicted"),
+    }
+    picture = plot_gains(gains, title="What it is worth")
+    assert_laid_out(picture)
+    assert "A: 9 times (predicted)" in picture.alt
+    assert_laid_out(plot_gains({"one": Gain(1.0)}, title="Nothing"))
+    with pytest.raises(CourseError, match="no gain"):
+        plot_gains({}, title="")
+    with pytest.raises(CourseError, match="above zero"):
+        plot_gains({"x": Gain(0.0)}, title="")
+
+
+def test_seeds_and_their_spread() -> None:
+    picture = plot_seeds({"fp32": [0.95, 0.97], "bf16 weights too": [0.5, 0.6]}, title="After 3 epochs")
+    assert_laid_out(picture)
+    assert "fp32: mean 96.0 %, from 95.0 to 97.0 %" in picture.alt
+    assert_laid_out(plot_seeds({"fp32": [1.0, 1.0]}, title="All right"))
+    with pytest.raises(CourseError, match="no accuracy"):
+        plot_seeds({"fp32": []}, title="")
