@@ -109,5 +109,6 @@ def plot_trials(search: BatchSizeSearch, *, title: str = "Two probes, a line, on
     return Picture(
         figure,
         f"{title}. Memory over the batch size, measured, beyond what was in use before: {told}; "
-        f"{len(failed)} out of memory. The limit is {limit:,.0f} MiB. The line meets it near {search.batch_size}.",
+        f"{len(failed)} out of memory. The limit is {limit:,.0f} MiB. The line meets it near "
+        f"{search.batch_size}.",
     )

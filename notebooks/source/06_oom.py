@@ -174,9 +174,26 @@ search
 
 # %% [markdown]
 # That is the rescue. No guessing, and no crash on the way. In your own program it is
-# `find_batch_size(step, make_batch)` from `course_lib.train.rescue`. On a GPU it works in the same way, in your own
-# process. (Give it your *longest* samples: a batch of short ones says nothing about the worst.)
-#
+# `find_batch_size(step, make_batch)`. (Give it your *longest* samples: a batch of short ones says nothing about the
+# worst.) With an NVIDIA card it looks like this; the card is told to be a small one, so that the search is short:
+
+# %%
+from course_lib.train.rescue import find_batch_size
+from course_lib.train.small_card import small_card
+from course_lib.train.step import TrainingStep
+
+def rescue_on_a_card():
+    model = DigitsCNN().cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    def make_batch(n):
+        return torch.rand(n, 1, 28, 28, device="cuda"), torch.zeros(n, dtype=torch.long, device="cuda")
+    with small_card("1 GiB"):
+        return find_batch_size(TrainingStep(model, optimizer), make_batch, device="cuda")
+
+on_gpu = torch.cuda.is_available()
+rescue_on_a_card() if on_gpu else print("no NVIDIA card here: this cell cannot be tested here")
+
+# %% [markdown]
 # "But I want a batch of 512." Take several small batches, add up their gradients, and let the optimizer step once:
 # *gradient accumulation*. Exercise 6.3 is about it, and lesson 05 does it.
 #
@@ -271,7 +288,6 @@ def peak_on_gpu(empties):
     cross_entropy(model(images), torch.zeros(256, dtype=torch.long, device="cuda")).backward()
     return torch.cuda.max_memory_allocated()
 
-on_gpu = torch.cuda.is_available()
 with_it, without = (peak_on_gpu(True), peak_on_gpu(False)) if on_gpu else (peaks_of[True], peaks_of[False])
 judge(
     "oom.cache", "fails" if with_it >= 0.98 * without else "holds",

@@ -1,4 +1,4 @@
-"""The search for the largest batch on a real card, made small by `set_per_process_memory_fraction`."""
+"""The search for the largest batch on a real card, made small by `small_card`."""
 
 import gc
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from course_lib.models.zoo import build
 from course_lib.train.batch_size_result import BatchSizeSearch
 from course_lib.train.memory_meter import meter_for
 from course_lib.train.rescue import find_batch_size
+from course_lib.train.small_card import small_card
 from course_lib.train.step import TrainingStep
 
 pytestmark = [
@@ -23,13 +24,10 @@ SMALL_CARD = 2 * 2**30
 
 
 @pytest.fixture(autouse=True)
-def small_card() -> Iterator[None]:
+def limited() -> Iterator[None]:
     gc.collect()
-    torch.cuda.empty_cache()
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(SMALL_CARD / total)
-    yield
-    torch.cuda.set_per_process_memory_fraction(1.0)
+    with small_card(SMALL_CARD):
+        yield
 
 
 def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:

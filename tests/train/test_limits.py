@@ -207,3 +207,17 @@ def test_counting_changes_no_result() -> None:
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(CourseError, match="cpu, cuda, mps or xpu"):
         meter_for("meta")
+
+
+def test_a_checkpointed_gpt_needs_less_memory_in_a_child() -> None:
+    text = {"batch_size": 8, "steps": 2, "context": 128}
+    target = "course_lib.train.limited_training:train_text_steps"
+    plain, checked = (
+        run_limited(target, memory="512 MiB", arguments=text | {"checkpointing": checkpointing})
+        for checkpointing in (False, True)
+    )
+    assert plain.outcome == checked.outcome == "done", (plain.error, checked.error)
+    assert plain.peak_bytes is not None
+    assert checked.peak_bytes is not None
+    assert checked.peak_bytes < 0.7 * plain.peak_bytes
+    assert plain.value > 0
