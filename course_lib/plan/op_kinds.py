@@ -161,9 +161,13 @@ _HEAVY_MATH = (
 def work_of(op: Op, channels_last: bool) -> tuple[Work, ...]:
     """The pieces of work of one operation; none if no kernel runs.
 
-    ``channels_last``: whether the step keeps its images in that layout.
+    ``channels_last``: whether the step keeps its images in that layout. A convolution whose own image or
+    weight stands so runs in it anyway.
     """
     name = op.name
+    channels_last = (
+        channels_last or op.layout == "channels_last" or "channels_last" in op.option("layouts", ())
+    )
     if name in _NO_KERNEL:
         return ()
     base = name.split(".")[0]

@@ -161,13 +161,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     # -- operations ----------------------------------------------------------------------------------
 
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one operation. A subclass may time it."""
+        return func(*args, **kwargs)
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         self.last_op = name = str(func)
         try:
-            out = func(*args, **kwargs)
+            out = self.run(func, args, kwargs)
         except Exception:
             self.failed_in = self.module  # the modules are left before anyone hears of this
             raise

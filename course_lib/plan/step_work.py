@@ -65,10 +65,9 @@ def step_work(trace: StepTrace) -> StepWork:
 
 
 def keeps_channels_last(trace: StepTrace) -> bool:
-    """Whether the images of a step stand in channels-last order: whether its convolutions get them so."""
-    return any(
-        op.name == "convolution.default" and "channels_last" in op.option("layouts", ()) for op in trace.ops
-    )
+    """Whether the images of a step stand in channels-last order: whether its first convolution gets them so."""
+    first = next((op for op in trace.ops if op.name == "convolution.default"), None)
+    return first is not None and "channels_last" in first.option("layouts", ())
 
 
 def optimizer_work(work: StepWork, optimizer: OptimizerRule) -> Work:
