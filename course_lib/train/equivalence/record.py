@@ -29,7 +29,7 @@ class Forward:
 class Update:
     """One `optimizer.step()`: the gradient that it used, and the learning rate.
 
-    `forwards` and `calls` are how many of both there had been. `unclipped` is the gradient as the last
+    `forwards` is how many forward passes there had been. `unclipped` is the gradient as the last
     clipping found it, without the loss scale, or None without clipping.
     """
 
@@ -37,7 +37,6 @@ class Update:
     unclipped: Tensor | None
     learning_rate: float
     forwards: int
-    calls: int
     epoch: int
 
 
@@ -78,7 +77,7 @@ class Record:
             "unknown_inputs": self.unknown_inputs,
             "forwards": [[f.samples, f.epoch, f.version, f.training] for f in self.forwards],
             "updates": [
-                [u.learning_rate, u.forwards, u.calls, u.epoch, u.unclipped is not None] for u in self.updates
+                [u.learning_rate, u.forwards, u.epoch, u.unclipped is not None] for u in self.updates
             ],
         }
         arrays = {f"random{i}": f.random.numpy() for i, f in enumerate(self.forwards)}
@@ -109,10 +108,8 @@ class Record:
             for i, (samples, epoch, version, training) in enumerate(facts["forwards"])
         ]
         record.updates = [
-            Update(
-                arrays[f"gradient{i}"], arrays[f"unclipped{i}"] if clipped else None, rate, seen, calls, epoch
-            )
-            for i, (rate, seen, calls, epoch, clipped) in enumerate(facts["updates"])
+            Update(arrays[f"gradient{i}"], arrays[f"unclipped{i}"] if clipped else None, rate, seen, epoch)
+            for i, (rate, seen, epoch, clipped) in enumerate(facts["updates"])
         ]
         many = sum(name.startswith("weights") for name in arrays)
         record.weights = [arrays[f"weights{i}"] for i in range(many)]

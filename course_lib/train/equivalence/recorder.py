@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -45,6 +46,7 @@ class Recorder:
         self._places = self._index()
         self._unclipped: Tensor | None = None
         self._scaler_busy = 0
+        self._idle: set[int] = set()  # forward passes that no backward pass has reached yet
         self.record.weights.append(self._weights())
 
     def call(self, name: str, value: float = 1.0) -> None:
@@ -62,6 +64,7 @@ class Recorder:
         with ExitStack() as stack:
             handles = [
                 self.model.register_forward_pre_hook(self._on_forward, with_kwargs=True),
+                self.model.register_forward_hook(self._after_forward),
                 self._trained[0].register_post_accumulate_grad_hook(lambda _: self.call("backward")),
                 register_optimizer_step_pre_hook(self._before_update),  # type: ignore[no-untyped-call]
                 register_optimizer_step_post_hook(self._after_update),  # type: ignore[no-untyped-call]
@@ -77,6 +80,7 @@ class Recorder:
             ):
                 self._observe(stack, owner, name, note)
             yield self.record
+            self._forget_idle()
 
     def watch_exchange(self, model: DistributedDataParallel, stack: ExitStack) -> None:
         """Note each all-reduce of gradients with its bytes, and where `no_sync` is entered."""
@@ -112,6 +116,32 @@ class Recorder:
             )
         )
         self.call("forward")
+
+    def _after_forward(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Wait for the backward pass through this output: a pass without one only looks at something."""
+        if not torch.is_grad_enabled():
+            return
+        number = len(self.record.forwards) - 1
+        for tensor in tensors_in(output):
+            if tensor.requires_grad:
+                self._idle.add(number)
+                tensor.register_hook(lambda gradient: self._idle.discard(number))
+
+    def _forget_idle(self) -> None:
+        """Take the passes without a backward pass out of the record."""
+        record, idle = self.record, self._idle
+        record.updates = [
+            replace(update, forwards=update.forwards - sum(number < update.forwards for number in idle))
+            for update in record.updates
+        ]
+        record.forwards = [forward for number, forward in enumerate(record.forwards) if number not in idle]
+        number = -1
+        calls = []
+        for name, value in record.calls:
+            number += name == "forward"
+            if name != "forward" or number not in idle:
+                calls.append((name, value))
+        record.calls = calls
 
     def _samples(self, inputs: Any) -> list[tuple[int, int]]:
         """Which samples go in: found by their content, else the batch that was handed out last."""
@@ -152,7 +182,6 @@ class Recorder:
                 self._unclipped,
                 float(optimizer.param_groups[0]["lr"]),
                 len(self.record.forwards),
-                len(self.record.calls),
                 self.epoch,
             )
         )

@@ -52,6 +52,8 @@ def why_stopped(record: Record) -> str:
     hint = ""
     if "dtype" in record.error or "Double" in record.error:
         hint = " The proof runs in float64: leave .float() and .half() out, or use the dtype of the model."
+    elif "CUDA" in record.error:
+        hint = " The proof runs on the CPU: take `device` as a parameter, and write .to(device)."
     return f"The step stopped with {record.error}{where}: let it run alone first.{hint}"
 
 

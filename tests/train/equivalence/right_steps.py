@@ -183,6 +183,16 @@ def with_validation_between(model, loader, optimizer):
             model.train()
 
 
+def with_accuracy_in_between(model, loader, optimizer):
+    for i, (x, y) in enumerate(loader):
+        (cross_entropy(model(x), y) / true_length(i, loader)).backward()
+        hits = (model(x).argmax(dim=1) == y).sum()  # a second pass, to look only
+        assert 0 <= hits <= len(y)
+        if (i + 1) % K == 0 or i + 1 == len(loader):
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def with_scheduler(model, loader, optimizer, scheduler):
     for i, (x, y) in enumerate(loader):
         (cross_entropy(model(x), y) / true_length(i, loader)).backward()
@@ -386,7 +396,8 @@ ALL_THE_SAME = [
     gradients_set_to_none, windows_by_islice, a_window_at_a_time, by_samples, one_backward_for_all,
     one_forward_for_all, smaller_pieces, sum_first_divide_the_gradient, gradients_by_autograd_grad,
     through_backward_of_autograd, gradient_argument, weights_as_tensor, all_epochs_inside,
-    with_validation_between, with_scheduler, scheduler_once_an_epoch, with_clipping, clipping_by_value,
+    with_validation_between, with_accuracy_in_between, with_scheduler, scheduler_once_an_epoch,
+    with_clipping, clipping_by_value,
     with_scaler, scheduler_between_step_and_update_of_scaler, clip_limit_multiplied_by_the_scale,
     old_names_of_amp, course_windows, course_step, inputs_changed_on_the_way, own_optimizer_wrapper,
     a_context_for_every_pass,

@@ -158,6 +158,10 @@ def stops(model, loader, optimizer):
         cross_entropy(model(x.float()), y)
 
 
+def wants_a_card(model, loader, optimizer):
+    raise RuntimeError("No CUDA GPUs are available")
+
+
 @pytest.mark.parametrize(
     ("step", "told"),
     [
@@ -167,6 +171,7 @@ def stops(model, loader, optimizer):
         (lambda model, optimizer: None, "takes no batches"),
         (lambda model, loader, optimizer, max_norm: None, "max_norm=1.0"),
         (stops, "runs in float64"),
+        (wants_a_card, "take `device` as a parameter"),
         (lambda model, loader, optimizer: 1 / 0, "ZeroDivisionError: division by zero"),
         (len, "asks for 'obj'"),
     ],
