@@ -48,6 +48,9 @@ COMMANDS = {
     ),
     "explain": Command("Take home", "course_lib.cli.explain:explain", "Say what an error or dump means."),
     "watch": Command("Take home", "course_lib.cli.watch:watch", "Show cards, cores and memory, live."),
+    "calibrate": Command(
+        "Take home", "course_lib.cli.calibrate:calibrate", "Measure this machine, to predict its step times."
+    ),
     "plan": Command("Take home", "course_lib.cli.plan:plan", "Say which cards a model fits, without one."),
     "remedies": Command(
         "Take home", "course_lib.cli.remedies:remedies", "Rank what would make a model fit a card."
