@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter
@@ -26,7 +26,6 @@ from course_lib.teach.look import (
     VERMILLION,
     WIDTH_IN,
     YELLOW,
-    How,
     add_axes,
     new_figure,
     text_on,
@@ -229,7 +228,7 @@ class Gain:
     times: float
     low: float | None = None
     high: float | None = None
-    how: How = "measured"
+    how: Literal["measured", "predicted", "published"] = "measured"
 
 
 def plot_gains(gains: Mapping[str, Gain], *, title: str, axis: str = "times as fast as fp32") -> Picture:
@@ -266,7 +265,7 @@ def plot_gains(gains: Mapping[str, Gain], *, title: str, axis: str = "times as f
         )
     names = {"filled: measured here": GREY}
     if any(gain.how != "measured" for gain in gains.values()):
-        names["hollow: from elsewhere, or predicted"] = "#FFFFFF"
+        names["hollow: published or predicted"] = "#FFFFFF"
     _legend(figure, names, _TITLE_IN)
     told = "; ".join(f"{name}: {gain.times:.2g} times ({gain.how})" for name, gain in gains.items())
     return Picture(figure, f"{title}. Points on an axis of factors. {told}.")

@@ -83,11 +83,11 @@ def test_gains_between_very_slow_and_very_fast() -> None:
     gains = {
         "fp16, here": Gain(1 / 300, 1 / 400, 1 / 250),
         "bf16, here": Gain(1.5, 1.2, 1.8),
-        "A": Gain(9, how="predicted"),
+        "A": Gain(9, how="published"),
     }
     picture = plot_gains(gains, title="What it is worth")
     assert_laid_out(picture)
-    assert "A: 9 times (predicted)" in picture.alt
+    assert "A: 9 times (published)" in picture.alt
     assert_laid_out(plot_gains({"one": Gain(1.0)}, title="Nothing"))
     with pytest.raises(CourseError, match="no gain"):
         plot_gains({}, title="")
