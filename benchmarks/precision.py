@@ -278,7 +278,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=400, help="updates of the overhead")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="intra-op threads")
-    parser.add_argument("--budget", type=float, default=3.0, help="seconds for each format of each work")
+    parser.add_argument("--budget", type=float, default=10.0, help="seconds for each format of each work")
     parser.add_argument(
         "--device", default=best_device(), help="of the speed; the overhead is the processor's"
     )
