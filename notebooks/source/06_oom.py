@@ -38,9 +38,10 @@ this_machine()
 # %% [markdown]
 # ## The crash, for real
 #
-# A small network is to train on images of digits, 512 at a time. It runs in a process of its own, a *child*, which
-# the system allows 96 MiB (megabytes of 2²⁰ bytes) and no more. So the crash is real, and this page survives it. (Where the system cannot set
-# such a limit, as on macOS, the tensors are counted instead, and the table says *emulated*.)
+# A small network is to train on images of 28 × 28 pixels, 512 at a time. It runs in a process of its own, a *child*,
+# which the system allows 96 MiB and no more (a MiB is 2²⁰ bytes, a GiB 2³⁰). So the crash is real, and this page
+# survives it. (Where the system cannot set such a limit, as on macOS, the tensors are counted instead, and the table
+# says *emulated*.)
 
 # %%
 from course_lib.train.limits import run_limited
@@ -55,9 +56,10 @@ crash
 #
 # ## Where does it go?
 #
-# A training step keeps four things. The **parameters**. A **gradient** for each of them. The **optimizer states**: AdamW
-# keeps two more numbers for each parameter. And the **activations**: what the forward pass computes on the way
-# and the backward pass will need again. PyTorch tells which tensors it keeps; we only have to listen.
+# A training step keeps four things. The **parameters**: the numbers that are learned. A **gradient** for each of them.
+# The **optimizer states**: AdamW keeps two more numbers for each parameter. And the **activations**: what the forward
+# pass computes on the way and the backward pass will need again. PyTorch tells which tensors it keeps; we only have to
+# listen.
 
 # %%
 from course_lib.models.zoo import DigitsCNN
@@ -116,24 +118,24 @@ plot_step(resnet)
 # each go. Blue and green at the bottom are the model and its optimizer. Out of memory means: **the summit is
 # higher than the card**. Every remedy is a way to lower the summit. Anything that does not lower it does not help.
 #
-# A card must hold a little more: what kernels borrow for a moment, what PyTorch keeps for later (the *cache*), and
-# the *context*, some 500 MiB that the driver takes as soon as a program touches a card.
+# A card must hold a little more: what operations borrow for a moment, what PyTorch keeps for later (the *cache*), and
+# the *context*, some 500 MiB that the driver takes as soon as a program touches a card. Cache and context are grey.
 
 # %%
 plan = lab.memory_of(32, 224, card=card).plan
 plot_memory(plan, title=f"ResNet-50, batch 32, on {card} (predicted)")
 
 # %% [markdown]
-# The dashed box is the margin for what cannot be known before: "safe" includes it. On public measurements with an
-# A100 such predictions were off by 1.3 % in the median, and the safe figure was exceeded in 2 of 100 cases
-# (`docs/accuracy.md`).
+# The dashed box is a margin for what cannot be known before the run; a card *fits* only if the box fits too. How far
+# such predictions are off was measured on public data of others: it stands in `docs/accuracy.md`.
 #
 # The guide that this course grew out of has five steps for this moment. We try each.
 #
 # ## Step 1: lower the batch
 #
 # Right, it lowers the summit. But to which batch? The guide says: begin with a quarter of the card's memory in GB. A
-# card of 24 GB gives 6. Here is that rule against twenty models on four cards, float32 and AdamW:
+# card of 24 GB gives 6. Here is that rule against twenty models on four cards, with numbers of 32 bits (*fp32*,
+# PyTorch's default) and AdamW. Each dot is a model; its largest batch was predicted and saved in a table.
 
 # %%
 rule = lab.rule_of_thumb()
@@ -253,8 +255,8 @@ judge(
 # ## Step 3: empty the cache
 #
 # `torch.cuda.empty_cache()` before the loop, says the guide. The cache is what PyTorch keeps of memory that it has
-# freed, to use it again. We let a step of ResNet-50 run on a *replayed* allocator: the rules by which PyTorch hands out a
-# card's memory, without the card.
+# freed, to use it again. PyTorch's *allocator* hands out the card's memory by fixed rules. We replay them for two steps
+# of ResNet-50, without the card.
 
 # %%
 from course_lib.plan.allocator import CachingAllocator
@@ -299,7 +301,8 @@ judge(
 # ## Step 4: a slimmer model
 #
 # *Depthwise separable* convolutions in place of plain ones: one filter for each channel, then a 1 × 1 mix of the
-# channels. And a smaller head. Both can be counted before training:
+# channels. And smaller fully connected layers at the end of the network, its *head*. Both can be counted before
+# training:
 
 # %%
 from course_lib.models.slim import compare, separable
@@ -325,7 +328,7 @@ def train_digits(model):
     loader = DataLoader(Digits("train"), batch_size=64, shuffle=True)
     test = DataLoader(Digits("test"), batch_size=256)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    return train(model, loader, optimizer, epochs=4 if quick else 10, test_loader=test, progress=False)
+    return train(model, loader, optimizer, epochs=2 if quick else 8, test_loader=test, progress=False)
 
 histories = {"plain": train_digits(plain_model), "separable": train_digits(slim_model)}
 for name, history in histories.items():
@@ -343,8 +346,8 @@ judge(
 )
 
 # %% [markdown]
-# So slimming is a cure for models whose *parameters* fill the card. VGG-16 is one: nine tenths of its parameters stand in the
-# fully connected layers of its head.
+# So slimming is a cure for models whose *parameters* fill the card. VGG-16 is one: nine tenths of its parameters stand
+# in its head.
 
 # %%
 from torchvision.models import vgg16
@@ -391,8 +394,9 @@ findings
 # %% [markdown]
 # ## Lab: lower the summit
 #
-# ResNet-50, predicted. Move one control at a time; the picture keeps the last three settings. Which controls lower which colour? Double the
-# image size: what happens to the orange? When does the optimizer matter at all?
+# ResNet-50, predicted. Move one control at a time; the picture keeps the last three settings. Which control lowers
+# which colour? From 128 to 384 pixels: what happens to the orange? With which batch does the optimizer matter at all?
+# (`bf16` computes with 16 bits, `sgd` keeps one number for each parameter, `sgd-plain` none.)
 
 # %%
 lab.lab(card)
@@ -400,8 +404,8 @@ lab.lab(card)
 # %% [markdown]
 # ## All remedies, ranked
 #
-# `remedies` tries them all in the plan: each setting, each sensible pair, with the memory that is left, the extra work, and what it
-# changes in the mathematics. (In a terminal: `course remedies resnet18 --batch 2048 --on "RTX 3060 12GB"`.)
+# `remedies` tries them all in the plan: each setting, each sensible pair, with the memory that the step then needs, the
+# extra work, and what changes in the mathematics. (In a terminal: `course remedies resnet18 --batch 2048 --on "RTX 3060 12GB"`.)
 
 # %%
 from tqdm.auto import tqdm
@@ -414,8 +418,9 @@ with tqdm(desc="tracing", unit="variant") as bar:
 ranking
 
 # %% [markdown]
-# Nothing on this list is free, and the list says what each costs. *Reckoned* means that another library does it, and the
-# course only does the arithmetic.
+# *bf16* and *fp16* are numbers of 16 bits: lesson 03. *BatchNorm* is a layer that takes averages over the batch, so a
+# smaller batch changes them a little. *Reckoned* means that another library does it, and the course only does the
+# arithmetic. Little on this list is free, and the list says what each costs: take the first that fits, from the top.
 #
 # ## Exercises
 #
@@ -496,8 +501,8 @@ my_message = MESSAGE
 explain(my_message)
 
 # %% [markdown]
-# **Your model.** Give your module and one batch of its inputs; its targets too. Nothing of it is changed, and nothing is computed.
-# Choose a setting and press **Measure**; the first setting of a kind traces your model.
+# **Your model.** Give your module and one batch of its inputs; its targets too. Nothing of it is changed, and nothing
+# is computed. Choose a setting and press **Measure**; the first setting of a kind traces your model.
 
 # %%
 from course_lib.plan.workload import workload_from
