@@ -217,8 +217,11 @@ prove(mended, Reference(make_model=with_batchnorm))
 #
 # ## The same through the library
 #
-# `windows` cuts any stream of batches and gives each its weight, by samples or tokens. `AccumulatingStep` adds all
-# that must happen once a window, in the right order: unscale, clip, update, scheduler.
+# Three more things must happen once a window. A *scheduler* changes the learning rate as training goes on. *Clipping*
+# shortens a gradient that is too long. A *scaler* multiplies losses so that 16-bit gradients do not vanish, and divides
+# the gradients again, which is called *unscaling* (lesson 03). The order is: unscale, clip, update, scheduler.
+#
+# `windows` cuts any stream of batches and gives each its weight, by samples or tokens. `AccumulatingStep` does the rest.
 
 # %%
 from course_lib.train.accumulation import AccumulatingStep

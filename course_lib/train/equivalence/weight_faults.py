@@ -67,7 +67,7 @@ def weight_faults(
             windows.append(_weights(attribution, own, task))
     double = [told for window in windows if (told := _twice(window))]
     windows = [window for window in windows if not _twice(window)]
-    return found + double[:1] + _distribution(windows) + _factor(windows, task, scale)
+    return found + double[:1] + _distribution(windows, task) + _factor(windows, task, scale)
 
 
 def _is_whole(own: dict[Column, float], task: Task, rank: int) -> bool:
@@ -123,7 +123,7 @@ def _twice(window: WindowWeights) -> Fault | None:
     return None
 
 
-def _distribution(windows: list[WindowWeights]) -> list[Fault]:
+def _distribution(windows: list[WindowWeights], task: Task) -> list[Fault]:
     """Whether micro-batches count by their size."""
     for window in windows:
         parts = window.weights / window.total
@@ -135,7 +135,7 @@ def _distribution(windows: list[WindowWeights]) -> list[Fault]:
             return [
                 fault(
                     "mean_of_means",
-                    f"a sample counts {largest / smallest:.3g} times as much in one batch as in another",
+                    f"a {task.reference.weight_by[:-1]} counts {largest / smallest:.3g} times as much in one batch as in another",
                 )
             ]
     return []

@@ -22,13 +22,14 @@ class Seen:
     A part of 1 is the whole micro-batch. `own` has an entry for each update; `tails` one for each epoch,
     with what passed after its last update (and so before the first one of the next epoch). `passed` counts
     all of them. `company` are the updates before which a rank only kept the others company: it repeated a
-    batch that then counts for nothing.
+    batch that then counts for nothing. `leaked` says that gradients of a tail are in a later update.
     """
 
     own: tuple[dict[Column, float], ...]
     tails: tuple[dict[Column, float], ...]
     passed: dict[Column, float]
     company: frozenset[int] = frozenset()
+    leaked: bool = False
 
 
 def look_at(record: Record, task: Task, attributions: list[Attribution]) -> Seen:
@@ -52,7 +53,13 @@ def look_at(record: Record, task: Task, attributions: list[Attribution]) -> Seen
         last = max((u.forwards for u in record.updates if u.epoch == epoch), default=0)
         rest = _parts(record, last, len(record.forwards), task)
         tails.append({column: part for column, part in rest.items() if column[0] == epoch})
-    return Seen(tuple(own), tuple(tails), dict(passed), frozenset(company))
+    leaked = any(
+        abs(float(attributions[number].ratios[column])) > OLD
+        for number, update in enumerate(record.updates)
+        for tail in tails[: update.epoch]
+        for column in tail
+    )
+    return Seen(tuple(own), tuple(tails), dict(passed), frozenset(company), leaked)
 
 
 def structure_faults(seen: Seen, task: Task, rank: int) -> tuple[list[Fault], bool]:
@@ -106,7 +113,8 @@ def _coverage(seen: Seen, task: Task, mine: list[int], k: int) -> list[Fault]:
     skipped = [column for column in never if column not in lost]
     if lost:
         how = "passed forward, and no update followed" if any(seen.tails) else "never passed forward"
-        found.append(fault("last_window_dropped", f"{_told(lost)} {how} in their epoch"))
+        then = "; their gradients leaked into the next one" if seen.leaked else ""
+        found.append(fault("last_window_dropped", f"{_told(lost)} {how} in their epoch{then}"))
     if skipped:
         found.append(fault("batch_skipped", f"{_told(skipped)} never passed forward"))
     return found

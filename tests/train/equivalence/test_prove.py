@@ -62,6 +62,15 @@ def test_the_table_shows_what_each_update_was_made_of():
     assert lost.made_of[0][:4] == (0.0, 0.0, 0.0, 1.0)
 
 
+def test_the_evidence_tells_a_leak_from_a_loss():
+    (lost,), (kept,) = (
+        prove(step).faults
+        for step in (wrong_steps.last_window_dropped, wrong_steps.last_window_dropped_and_forgotten)
+    )
+    assert "leaked into the next one" in lost.evidence
+    assert "leaked" not in kept.evidence
+
+
 def with_batch_norm():
     return nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 5))
 
