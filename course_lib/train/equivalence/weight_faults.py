@@ -132,12 +132,9 @@ def _distribution(windows: list[WindowWeights], task: Task) -> list[Fault]:
         ratios = parts / window.shares.clamp_min(1e-300)
         largest, smallest = float(ratios.max()), float(ratios.min())
         if _near(parts, window.even) or _near(parts, window.even_by_rank / window.even_by_rank.sum()):
-            return [
-                fault(
-                    "mean_of_means",
-                    f"a {task.reference.weight_by[:-1]} counts {largest / smallest:.3g} times as much in one batch as in another",
-                )
-            ]
+            what, times = task.reference.weight_by[:-1], largest / smallest
+            evidence = f"a {what} counts {times:.3g} times as much in one batch as in another"
+            return [fault("mean_of_means", evidence)]
     return []
 
 
