@@ -28,7 +28,7 @@ def test_two_thousand_damaged_pastes() -> None:
     rng = random.Random(20240501)
     known = 0
     for _ in range(2000):
-        text = fuzz.mutated(rng, texts)[:20_000]
+        text = fuzz.mutated(rng, texts)[:10_000]
         try:
             known += fuzz.check(text).known
         except Exception as error:

@@ -65,10 +65,10 @@ def read(paste: Paste) -> list[Reading]:
     """At most one Reading: the last line of the text that speaks of missing memory as an error does."""
     for number in range(len(paste.lines), 0, -1):
         line = paste.lines[number - 1]
-        if len(line) > 20_000 or _CODE.search(line):
+        if len(line) > 20_000:
             continue
         found = find_out_of_memory(line)
-        if found is None or found.owner == "host":
+        if found is None or found.owner == "host" or _CODE.search(line):
             continue
         if found.owner == "unknown" and not _LIKE_AN_ERROR.search(line):
             continue
