@@ -22,6 +22,7 @@ SBATCH = """\
 
 # One torchrun on each node; it starts one process for each card. The first node is where they meet.
 export OMP_NUM_THREADS=1
+export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # after a restart, ranks must not read old addresses
 head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 
 srun torchrun --nnodes="$SLURM_NNODES" --nproc-per-node={gpus} --max-restarts=3 \\

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from course_lib.train.launch import launch
+from course_lib.train.launch import OnLine, launch, print_line
 
 LISTING = """\
 import os
@@ -23,7 +23,7 @@ def main():
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=64, sampler=sampler)
     model = DDP(CNN().to(rank), device_ids=[rank])
-    for epoch in range(3):
+    for epoch in range(2):
         sampler.set_epoch(epoch)
         for images, labels in loader:
             loss = criterion(model(images), labels)
@@ -72,9 +72,9 @@ MENDS: tuple[Mend, ...] = (
                 "    sampler = DistributedSampler(dataset)\n",
             ),
             (
-                "    for epoch in range(3):\n",
+                "    for epoch in range(2):\n",
                 "    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)\n"
-                "    for epoch in range(3):\n",
+                "    for epoch in range(2):\n",
             ),
         ),
     ),
@@ -153,7 +153,7 @@ class Attempt:
         return "; ".join(self.printed) + ("; the group was left behind" if self.left_group else "")
 
 
-def run_listing(folder: Path, nproc: int = 2) -> tuple[Attempt, ...]:
+def run_listing(folder: Path, nproc: int = 2, *, on_line: OnLine | None = print_line) -> tuple[Attempt, ...]:
     """Run the listing as it is, then with one more fault mended each time; what rank 0 saw.
 
     The versions are written to `folder`. Of those that run through, the first and the wholly mended one
@@ -172,7 +172,7 @@ def run_listing(folder: Path, nproc: int = 2) -> tuple[Attempt, ...]:
         nproc,
         arguments={"files": files, "ports": ports},
         time_limit_s=90,
-        on_line=None,
+        on_line=on_line,
     )
     return tuple(
         Attempt(int(one["name"].rpartition("_")[2]), tuple(one["printed"]), one["error"], one["left_group"])

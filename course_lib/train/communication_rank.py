@@ -2,6 +2,7 @@
 out.
 """
 
+import statistics
 from dataclasses import asdict
 from typing import Any
 
@@ -87,35 +88,43 @@ def measure_scaling(
 def measure_injected(
     compute_s: float, volumes_mib: list[float], pairs: int = 15, repeats: int = 15
 ) -> list[dict[str, Any]]:
-    """For each volume, two roads to one share: measured with `no_sync`, and computed from a clock on its
-    all-reduce.
+    """For each volume, two roads to one share: measured with `no_sync`, and from a clock on the exchange
+    alone.
 
     The network has one layer, so that nothing of its exchange can be hidden: "expected" is what the
-    all-reduce of the volume takes, by its own clock, in the step of which it is a part.
+    exchange of the volume takes by its own clock, as a share of the step that it is a part of.
     """
     rows = []
     with process_group(device="cpu", timeout_s=60) as ranks:
         torch.set_num_threads(1)
         for volume in volumes_mib:
+            times = exchange_times(volume, repeats)
             share = _measure(
                 ranks, compute_s=compute_s, gradient_mib=volume, pairs=pairs, layers=1, bucket_cap_mb=1024.0
             )["share"]
-            alone = all_reduce_s(volume, repeats)
+            alone = statistics.median(times + exchange_times(volume, repeats))  # before and after
+            measured = max(0.0, share["exposed_s"] / share["with_s"])
             rows.append(
-                {
-                    "mib": volume,
-                    "measured": max(0.0, share["exposed_s"] / share["with_s"]),
-                    "expected": alone / (alone + share["without_s"]),
-                }
+                {"mib": volume, "measured": measured, "expected": alone / (alone + share["without_s"])}
             )
     return rows
 
 
-def all_reduce_s(mib: float, repeats: int) -> float:
-    """As a rank, median seconds of the all-reduce of so many MiB, of the slowest rank."""
-    tensor = torch.zeros(round(mib * MIB) // 4)
-    times = [time_together(lambda: dist.all_reduce(tensor), tensor.device) for _ in range(repeats + 2)]
-    return float(slowest(torch.tensor([times[2:]], dtype=torch.float64), tensor.device).median())
+def exchange_times(mib: float, repeats: int) -> list[float]:
+    """As a rank, seconds of the exchange of so many MiB, of the slowest rank, time after time.
+
+    It is what DDP does with a bucket: gradients copied into it and divided by the ranks, then the all-reduce.
+    """
+    gradient = torch.ones(round(mib * MIB) // 4)
+    bucket = torch.zeros_like(gradient)
+
+    def exchange() -> None:
+        torch.div(gradient, dist.get_world_size(), out=bucket)
+        dist.all_reduce(bucket)
+
+    times = [time_together(exchange, bucket.device) for _ in range(repeats + 2)]
+    found: list[float] = slowest(torch.tensor([times[2:]], dtype=torch.float64), bucket.device)[0].tolist()
+    return found
 
 
 def measure_network(width: int = 512, batch_size: int = 64, pairs: int = 10) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def small_network(seed: int = 0) -> nn.Sequential:
 
 
 def average_gradients(model: nn.Module) -> None:
-    """All of data parallelism: after the backward pass, each rank takes the mean of all ranks' gradients."""
+    """After the backward pass: each rank takes the mean of all ranks' gradients."""
     for parameter in model.parameters():
         dist.all_reduce(parameter.grad)  # the sum over the ranks
         parameter.grad /= dist.get_world_size()

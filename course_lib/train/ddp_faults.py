@@ -115,7 +115,7 @@ def exception(ranks: Ranks) -> None:
 
 def out_of_memory(ranks: Ranks) -> None:
     """The last rank really has no more memory."""
-    from course_lib.train.limited_child import memory_limit
+    from course_lib.train.limits.limited_child import memory_limit
 
     model = _wrapped(ranks, Branches())
     step(model)

@@ -2,13 +2,15 @@
 
     python train.py
     torchrun --standalone --nproc-per-node 2 train.py
-    torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500
-    train.py
+    torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 \\
+        --rdzv-backend c10d --rdzv-endpoint HOST:29500 train.py
 
 torchrun starts one process a card, each with the same script; each is a rank. With --max-restarts 3 it
-starts all of them anew when one fails, and they go on from the checkpoint. On several computers, the
-checkpoint must lie where all of them can read it. To train something else, change `make_datasets` and
-`make_model`.
+starts all of them anew when one fails, and they go on from the checkpoint. (Set
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 then: each start gets a store of its own for the ranks' addresses.) On
+several computers, the checkpoint must lie where all of them can read it.
+
+To train something else, change `make_datasets` and `make_model`.
 """
 
 import argparse

@@ -11,7 +11,7 @@ from course_lib.train.global_batches import GlobalBatches
 
 
 def main(epochs: int = 3) -> float:
-    """Train on the digits, 64 in a global batch; the mean loss of the last epoch, the same on all ranks."""
+    """Train on the digits, 64 in a global batch; the mean loss of the last epoch."""
     with process_group() as ranks:  # becomes a rank; always taken down
         dataset = Digits("train")
         batches = GlobalBatches(dataset, 64, rank=ranks.rank, world_size=ranks.world_size)
@@ -26,7 +26,8 @@ def main(epochs: int = 3) -> float:
                 loss = cross_entropy(model(images.to(ranks.device)), labels.to(ranks.device))
                 (loss * scale).backward()  # scale is 1, but for unequal shares
                 optimizer.step()
-                total, samples = total + float(loss.detach()) * len(labels), samples + len(labels)
+                total += float(loss.detach()) * len(labels)
+                samples += len(labels)
             mean = ranks.mean(total, samples)  # each sample counts once
             ranks.print(f"epoch {epoch + 1}: loss {mean:.3f}")  # rank 0 only
     return mean

@@ -177,7 +177,11 @@ def _init(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
     if not any(name in os.environ for name in VARIABLES):
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)
     else:
-        dist.init_process_group(backend, rank=rank, world_size=world_size, timeout=limit)
+        store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=limit))
+        # torchrun starts ranks anew with the same store: what those before them wrote must not be read.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = dist.PrefixStore(f"attempt {attempt}", store)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=limit)
 
 
 def _read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:

@@ -243,6 +243,8 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
         "PYTHONIOENCODING": "utf-8",
         "OMP_NUM_THREADS": "1",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5",
+        # A store for each start of the ranks: in a shared one they may read where those before them listened.
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
     }
     if sys.platform == "win32":
         environment["USE_LIBUV"] = "0"

@@ -68,8 +68,12 @@ def call_in_turn(calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:
     """As a rank, several functions in one group of CPU ranks; what each returned. See `launch_in_turn`."""
     from course_lib.train.distributed import process_group
 
-    with process_group(device="cpu", timeout_s=60):
-        return [call(target, arguments) for target, arguments in calls]
+    answers = []
+    with process_group(device="cpu", timeout_s=60) as ranks:
+        for number, (target, arguments) in enumerate(calls, start=1):
+            ranks.print(f"{number} of {len(calls)}: {target.rpartition('.')[2].replace(':', '.')}")
+            answers.append(call(target, arguments))
+    return answers
 
 
 def first_line(error: BaseException) -> str:

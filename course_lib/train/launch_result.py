@@ -224,7 +224,7 @@ def in_a_collective(stack: str) -> bool:
 
 def _signal(status: int) -> str:
     if status >= 0:
-        return "by the system or another program, and it could not say why"
+        return "the system or another program ended it, without a word"
     try:
         name = signal.Signals(-status).name
     except ValueError:

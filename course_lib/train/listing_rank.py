@@ -35,6 +35,8 @@ def run_versions(files: list[str], ports: list[int]) -> list[dict[str, Any]]:
             continue
         os.environ["MASTER_PORT"] = str(port)
         torch.manual_seed(0)
+        if os.environ["RANK"] == "0":
+            print(f"running {Path(file).name}", flush=True)
         printed, error = io.StringIO(), None
         try:
             with redirect_stdout(printed):

@@ -13,11 +13,11 @@ from course_lib.train.distributed import process_group
 
 
 def ring_all_reduce(tensor: Tensor) -> int:
-    """Replace a contiguous tensor by its sum over all ranks, in place; the bytes that this rank sent.
+    """Replace a contiguous tensor by its sum over all ranks; the bytes that this rank sent.
 
-    The tensor is cut into as many pieces as there are ranks. In n - 1 rounds each rank passes a piece to its
-    right and adds what comes from its left; then in n - 1 more the finished pieces go round. Each rank sends
-    2 (n - 1) / n of the tensor (Patarasuk and Yuan, 2009).
+    The tensor is cut into n pieces, one a rank. In n - 1 rounds each rank passes a piece to its
+    right and adds what comes from its left; in n - 1 more the finished pieces go round
+    (Patarasuk and Yuan, 2009).
     """
     n, me = dist.get_world_size(), dist.get_rank()
     right, left = (me + 1) % n, (me - 1) % n
