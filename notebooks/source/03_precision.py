@@ -429,6 +429,8 @@ check("precision.scale", scale_that_saves)
 # Exercise 3.2 · 5 minutes · ●●○
 # A weight is kept in bf16, and an update is added to it, in bf16 too. Is it another number then ("changes"),
 # or the same one ("stays")?
+import torch
+
 def update_in_bf16(weight: float, update: float) -> str:
     # solution
     before = torch.tensor(weight, dtype=torch.bfloat16)
@@ -465,6 +467,9 @@ def broken_step(model, optimizer, scaler, inputs, targets, max_norm):
 # Exercise 3.4 · 8 minutes · ●●●
 # Write it so that it is right. Nothing need be returned. The check runs it for some steps on a small model,
 # with a batch that overflows.
+import torch
+from torch.nn.functional import cross_entropy
+
 def mended_step(model, optimizer, scaler, inputs, targets, max_norm):
     # solution
     optimizer.zero_grad()

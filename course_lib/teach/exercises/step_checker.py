@@ -24,10 +24,11 @@ _SPOILED = 4  # the step whose inputs are so large that its scaled gradients ove
 
 @dataclass(frozen=True)
 class _Trace:
-    """What a step function did over some steps: weights after each, and the scale after each."""
+    """What a step function did over some steps: weights and scale after each, and whether the model ran."""
 
     weights: tuple[tuple[float, ...], ...]
     scales: tuple[float, ...]
+    ran: bool
 
     def like(self, other: _Trace) -> bool:
         same_scales = self.scales == other.scales
@@ -50,14 +51,15 @@ def _run(step: Step) -> _Trace:
         model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.5)
     scaler = torch.amp.GradScaler("cpu", init_scale=_INIT_SCALE, growth_interval=_GROWTH_INTERVAL)
-    weights, scales = [], []
+    weights, scales, calls = [], [], []
+    model.register_forward_hook(lambda module, inputs, output: calls.append(1))
     for number in range(1, _STEPS + 1):
         inputs = torch.rand(8, 4, generator=generator) * (4_000.0 if number == _SPOILED else 1.0)
         targets = torch.randint(0, 3, (8,), generator=generator)
         step(model, optimizer, scaler, inputs, targets, _MAX_NORM)
         weights.append(tuple(torch.cat([p.detach().flatten() for p in model.parameters()]).tolist()))
         scales.append(float(scaler.get_scale()))
-    return _Trace(tuple(weights), tuple(scales))
+    return _Trace(tuple(weights), tuple(scales), bool(calls))
 
 
 def _step(
@@ -165,6 +167,9 @@ class StepChecker:
         for step, says in KNOWN_WRONG:
             if done.like(_run(step)):
                 return Assessment(Outcome.NOT_YET, says, run.printed)
+        if not done.ran and not run.printed:
+            says = "Your function does not call the model yet: put a training step in place of the dots."
+            return Assessment(Outcome.NOT_ATTEMPTED, says, run.printed)
         if len(set(done.weights)) == 1:
             return Assessment(
                 Outcome.NOT_YET,
@@ -200,7 +205,9 @@ STEP_WRONG: tuple[WrongAnswer, ...] = (
     WrongAnswer(_step("p"), "before it has looked"),
     WrongAnswer(_step("co"), "when the weights change"),
     WrongAnswer(_step("ucosp"), "not those of a right step"),
-    WrongAnswer(lambda model, optimizer, scaler, inputs, targets, max_norm: None, "nothing is trained"),
+    WrongAnswer(
+        lambda model, optimizer, scaler, inputs, targets, max_norm: model(inputs), "nothing is trained"
+    ),
     WrongAnswer(lambda model, optimizer, scaler, inputs, targets, max_norm: model.nonsense, "nonsense"),
     WrongAnswer(lambda model: None, "it must take"),
 )
