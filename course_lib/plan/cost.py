@@ -137,11 +137,8 @@ class Rented:
     def __post_init__(self) -> None:
         _not_negative(self.fee.amount, "The fee of a rented machine")
         _not_negative(self.lost_work, "The share of lost work")
-        if (
-            isinstance(self.instances, bool)
-            or not isinstance(self.instances, numbers.Integral)
-            or self.instances < 0
-        ):
+        number = _number(self.instances, "The number of instances")
+        if number < 0 or number % 1:
             raise CourseError(f"{self.instances!r} is no number of instances: give 0, 1, 2, ...")
 
     @property
