@@ -15,14 +15,17 @@ PER_EPOCH = "the learning rate changes once an epoch; the proof takes that as me
 
 def clip_of(records: list[Record], reference: Reference) -> Clip:
     """How the reference clips: as it says, else as the step was seen to."""
+    for record in records:
+        scaled, scale = record.values("clip scaled"), max(record.values("scale"), default=1.0)
+        limit = reference.max_norm
+        if scaled and (math.isclose(scaled[0], limit * scale) if limit is not None else scaled[0] >= scale):
+            return Clip("norm", scaled[0] / scale, scale)  # somebody multiplied the limit: right, if unusual
     if reference.max_norm is not None:
         return Clip("norm", reference.max_norm)
     for record in records:
         for name, kind in (("clip", "norm"), ("clip scaled", "norm"), ("clip value", "value")):
             if limits := record.values(name):
-                # A limit as large as the scale is one that was multiplied by it: right, if unusual.
-                scale = max(record.values("scale"), default=1.0) if name == "clip scaled" else 1.0
-                return Clip(kind, limits[0] / scale if limits[0] >= scale else limits[0])
+                return Clip(kind, limits[0])
     return Clip()
 
 

@@ -92,6 +92,61 @@ def test_what_is_unequal_by_nature_is_no_fault_and_hides_none(make_model, word):
         assert {f.id for f in prove(step, reference).faults} == wrong_steps.FAULTY[step][1]
 
 
+class Frozen(nn.Module):
+    """A model with a layer that is not trained, and one that is never used."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last, self.unused = nn.Linear(12, 16), nn.Linear(16, 5), nn.Linear(3, 3)
+        self.first.weight.requires_grad_(False)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(x)))
+
+
+class Tied(nn.Module):
+    """A model that uses one layer twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(12, 12), nn.Linear(12, 5)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.first(torch.tanh(self.first(x)))))
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=1e-2)
+
+
+def nesterov(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True, weight_decay=1e-2)
+
+
+@pytest.mark.parametrize("make_model", [Frozen, Tied])
+@pytest.mark.parametrize("make_optimizer", [adamw, nesterov])
+def test_other_models_and_optimizers_change_no_verdict(make_model, make_optimizer):
+    reference = Reference(make_model=make_model, make_optimizer=make_optimizer)
+    assert prove(right_steps.course_step, reference).gradient_difference <= 1e-10
+    for step in (wrong_steps.loss_not_divided, wrong_steps.zero_grad_forgotten):
+        assert {f.id for f in prove(step, reference).faults} == wrong_steps.FAULTY[step][1]
+
+
+@pytest.mark.parametrize("micro_batches", [1, 3, 4, 5, 9])
+def test_a_right_step_is_right_for_any_number_of_batches(micro_batches):
+    for step in (right_steps.windows_by_islice, right_steps.clip_limit_multiplied_by_the_scale):
+        proof = prove(step, Reference(micro_batches=micro_batches))
+        assert proof.equivalent, str(proof)
+        assert proof.gradient_difference <= 1e-10
+
+
+def test_equal_batches_cannot_be_told_apart_and_raise_nothing():
+    def make_batches():
+        return [(torch.randn(6, 12), torch.randint(5, (6,)))] * 11
+
+    assert prove(right_steps.modulo_and_end, Reference(make_batches=make_batches)).equivalent
+
+
 def test_layer_norm_is_equal():
     def make_model():
         return nn.Sequential(nn.Linear(12, 16), nn.LayerNorm(16), nn.Dropout(0.0), nn.Linear(16, 5))
