@@ -52,6 +52,7 @@ COMMANDS = {
         "Take home", "course_lib.cli.calibrate:calibrate", "Measure this machine, to predict its step times."
     ),
     "plan": Command("Take home", "course_lib.cli.plan:plan", "Say which cards a model fits, without one."),
+    "tune": Command("Take home", "course_lib.cli.tune:tune", "Find the fastest DataLoader settings here."),
     "remedies": Command(
         "Take home", "course_lib.cli.remedies:remedies", "Rank what would make a model fit a card."
     ),

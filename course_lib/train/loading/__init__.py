@@ -9,9 +9,11 @@ In the order in which they build on each other:
 - ``settings``: the settings of a loader, and the same loader with others
 - ``rules``: what others suggest without measuring
 - ``probe``: what one batch costs to make, part by part
+- ``step_bench``: steps with their times
 - ``measure``, ``measurement``: the differential, and what it says
 - ``model``: throughput against the number of workers
 - ``memory``: what workers take, and whether that fits
+- ``start_method``: whether a data set can travel to a new process
 - ``tune``, ``tuning``: few trials, and their result
 - ``recipes``: one change at a time, each with its measured gain
 - ``faults``, ``faulty_child``: what goes wrong with workers, for real, in a child
@@ -20,5 +22,7 @@ In the order in which they build on each other:
 from course_lib.train.loading.measure import measure
 from course_lib.train.loading.measurement import LoaderMeasurement
 from course_lib.train.loading.settings import LoaderSettings
+from course_lib.train.loading.tune import tune
+from course_lib.train.loading.tuning import Tuning
 
-__all__ = ["LoaderMeasurement", "LoaderSettings", "measure"]
+__all__ = ["LoaderMeasurement", "LoaderSettings", "Tuning", "measure", "tune"]

@@ -1,5 +1,6 @@
 """With which settings does a `DataLoader` load, and how is the same loader made with others?"""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -72,7 +73,8 @@ class Source:
         if isinstance(dataset, IterableDataset):
             arguments = {"batch_size": batch_size or 32, "collate_fn": collate_fn}
             return cls(dataset, batch_size or 32, arguments)
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        is_data = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+        if not is_data or isinstance(dataset, str | bytes | dict):
             raise CourseError(
                 f"A {type(dataset).__name__} cannot be loaded from: give a data set with __getitem__ and "
                 "__len__, an IterableDataset, or a DataLoader."
@@ -113,7 +115,10 @@ class Source:
             for name in ("batch_sampler", "sampler"):
                 if given.get(name) is not None:
                     given[name] = _Endless(given[name])
-        return DataLoader(self.dataset, **given)
+        with warnings.catch_warnings():
+            # More workers than cores are tried on purpose, where they wait for storage.
+            warnings.filterwarnings("ignore", "This DataLoader will create")
+            return DataLoader(self.dataset, **given)
 
 
 class _Endless:

@@ -4,6 +4,7 @@
 exception, a `break` or an interrupt. A worker that does not end within a few seconds is killed.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -16,7 +17,10 @@ GRACE_S = 5.0
 @contextmanager
 def open_iterator(loader: Iterable[Any]) -> Iterator[Iterator[Any]]:
     """A pass over the loader. At the end of the block its workers have ended, persistent ones too."""
-    iterator = iter(loader)
+    with warnings.catch_warnings():
+        # More workers than cores may be wanted, where they wait for storage.
+        warnings.filterwarnings("ignore", "This DataLoader will create")
+        iterator = iter(loader)
     try:
         yield iterator
     finally:

@@ -1,0 +1,50 @@
+"""What do loader workers take of the computer's memory, and does that fit?"""
+
+from dataclasses import dataclass
+
+from course_lib.train.loading.settings import DEFAULT_PREFETCH, LoaderSettings
+from course_lib.units import format_bytes
+
+GUESS_FORKED, GUESS_STARTED = 60 * 2**20, 400 * 2**20
+"""Bytes of a worker before one was seen. A forked one shares what is loaded; another loads torch itself."""
+
+BATCHES_IN_THE_MAKING = 2  # the one that is being made, and its samples
+SPARE = 0.1  # of what is free, for all others
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """What is free, what a worker has for itself, and what a batch takes; bytes.
+
+    `worker_bytes` is measured in a trial when `measured`, else a guess. `shared_free_bytes` is the room in
+    which batches are handed over (/dev/shm); None where the system sets no bound of its own.
+    """
+
+    free_bytes: int
+    shared_free_bytes: int | None
+    worker_bytes: int
+    batch_bytes: int
+    measured: bool = False
+
+    def needed_bytes(self, settings: LoaderSettings) -> int:
+        """Private memory of all workers, and the batches that lie ready."""
+        return settings.num_workers * self.worker_bytes + self.ready_bytes(settings)
+
+    def ready_bytes(self, settings: LoaderSettings) -> int:
+        """Batches that the workers keep ready or are making, in shared memory."""
+        ahead = settings.prefetch_factor or DEFAULT_PREFETCH
+        return settings.num_workers * (ahead + BATCHES_IN_THE_MAKING - 1) * self.batch_bytes
+
+    def refusal(self, settings: LoaderSettings) -> str | None:
+        """Why these settings do not fit; None when they do."""
+        workers = f"{settings.num_workers} worker{'s' if settings.num_workers != 1 else ''}"
+        ready, room = self.ready_bytes(settings), self.shared_free_bytes
+        if room is not None and ready > room * (1 - SPARE):
+            return (
+                f"{workers} would keep {format_bytes(ready)} of batches in shared memory, of which "
+                f"{format_bytes(room)} are free"
+            )
+        needed = self.needed_bytes(settings)
+        if settings.num_workers and needed > self.free_bytes * (1 - SPARE):
+            return f"{workers} would take {format_bytes(needed)} of the {format_bytes(self.free_bytes)} free"
+        return None

@@ -1,0 +1,102 @@
+"""How does throughput depend on the number of workers?
+
+Without workers, making a batch and the step take turns. With W workers, the time from one batch to the next
+is the longest of three:
+
+    step + hand-over             the training process is busy all the time
+    (making + sharing) / W       the workers are
+    processor time / cores       the cores are: workers, hand-over and step share them
+
+All of these are measured before the first trial, but the hand-over, of which a trial tells more: `corrected`
+takes it in.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from course_lib.train.loading.probe import BatchCost
+
+Limit = Literal["step", "one process", "storage", "workers", "cores", "hand-over"]
+
+HAND_OVER_S = 0.0006  # a queue, and a socket on which the memory of the batch is told
+BYTES_A_SECOND = 8e9  # mapping a batch of another process
+SAME = 0.02  # times nearer than this are not told apart
+
+
+@dataclass(frozen=True)
+class ThroughputModel:
+    """What one batch and one step need. Seconds; `cores` that the whole training may use.
+
+    `make_s` is making a batch in one process, of which `read_s` is waiting for storage; `share_s` comes on
+    top in a worker. `cpu_s` and `step_cpu_s` are processor time. `hand_over_s` is what a batch costs the
+    training process. `scale` is what trials say of the time with workers, over what the model says.
+    """
+
+    make_s: float
+    read_s: float
+    share_s: float
+    cpu_s: float
+    step_s: float
+    step_cpu_s: float
+    hand_over_s: float
+    cores: int
+    scale: float = 1.0
+
+    @classmethod
+    def of(cls, cost: BatchCost, step_s: float, step_cpu_s: float, cores: int) -> "ThroughputModel":
+        """The model before any trial."""
+        return cls(
+            make_s=cost.make_s,
+            read_s=cost.read_s,
+            share_s=cost.share_s,
+            cpu_s=cost.cpu_s,
+            step_s=step_s,
+            step_cpu_s=step_cpu_s,
+            hand_over_s=HAND_OVER_S + cost.nbytes / BYTES_A_SECOND,
+            cores=max(1, cores),
+        )
+
+    def bounds(self, num_workers: int) -> dict[Limit, float]:
+        """Seconds from one batch to the next that each part needs at least."""
+        if num_workers == 0:
+            return {"one process": self.make_s + self.step_s}
+        made_s = (self.make_s + self.share_s) / num_workers
+        busy: Limit = "storage" if self.read_s > self.make_s / 2 else "workers"
+        main: Limit = "hand-over" if self.hand_over_s > self.step_s else "step"
+        cpu_s = self.cpu_s + self.share_s + self.hand_over_s + self.step_cpu_s
+        return {main: self.step_s + self.hand_over_s, busy: made_s, "cores": cpu_s / self.cores}
+
+    def batch_s(self, num_workers: int) -> float:
+        """Seconds from one batch to the next."""
+        return max(self.bounds(num_workers).values()) * (self.scale if num_workers else 1.0)
+
+    def limit(self, num_workers: int) -> Limit:
+        """What the time is limited by."""
+        if num_workers == 0:
+            if self.make_s <= SAME * self.step_s:
+                return "step"
+            # Where workers would gain by being more, and were no faster, they lack what one process has too.
+            return "one process" if self.make_s <= 2 * self.hand_over_s else self.limit(self.cores)
+        bounds = self.bounds(num_workers)
+        return max(bounds, key=bounds.__getitem__)
+
+    def fewest(self, choices: Sequence[int], within: float = SAME) -> int:
+        """The fewest workers that are as fast as the fastest, within a share of its time."""
+        best = min(self.batch_s(number) for number in choices)
+        return next(number for number in sorted(choices) if self.batch_s(number) <= best * (1 + within))
+
+    def corrected(self, measured: Mapping[int, float]) -> "ThroughputModel":
+        """The model after trials: seconds from batch to batch by number of workers.
+
+        Where the training process was the limit, its hand-over is what a trial took beyond the step. Else
+        the trial nearest to the fastest scales the time of all numbers of workers.
+        """
+        trials = {number: seconds for number, seconds in measured.items() if number}
+        if not trials:
+            return self
+        fastest = min(trials, key=trials.__getitem__)
+        if self.limit(fastest) in ("step", "hand-over"):
+            return replace(self, hand_over_s=max(0.0, trials[fastest] - self.step_s))
+        plain = replace(self, scale=1.0)
+        return replace(self, scale=trials[fastest] / plain.batch_s(fastest))
