@@ -103,7 +103,14 @@ def _reference(order: dict[str, Any], module: Any) -> Reference:
     if order["reference"] is not None:
         return Reference.from_plain(order["reference"])
     own = getattr(module, "reference", None)
-    return own if isinstance(own, Reference) else Reference()
+    if not isinstance(own, Reference):
+        return Reference()
+    if own.ranks:
+        raise CourseError(
+            "The reference in the file has ranks, but one process was started: say them with --ranks, or as "
+            "prove(..., Reference(ranks=(7, 5)))."
+        )
+    return own
 
 
 def _write(path: Path, text: str) -> None:

@@ -29,6 +29,7 @@ _ALONE_S = 3.0
 """When one rank is done, the others get at least so long, and as long as all took so far: they may wait for
 it in vain."""
 
+_LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 _CUT_OFF = ("gloo", "Connection", "timed out")  # what a rank says when another one is gone
 
 
@@ -63,6 +64,8 @@ class _Processes:
         self.folder = folder
         self.running: list[subprocess.Popen[bytes]] = []
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"}
+        if sys.platform in _LOOPBACK:  # the ranks are on this computer: no firewall or host name matters
+            environment.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK[sys.platform])
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [_PACKAGE_ROOT, os.environ.get("PYTHONPATH")])
         )

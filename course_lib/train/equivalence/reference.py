@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
 
@@ -207,18 +208,15 @@ class Task:
         return batches
 
 
-class seeded:  # noqa: N801 - used like contextlib's functions
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
     """Within it torch's random numbers start from a seed; afterwards they go on as if nothing had been."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-
-    def __enter__(self) -> None:
-        self._before = torch.get_rng_state()
-        torch.random.default_generator.manual_seed(self._seed)
-
-    def __exit__(self, *error: object) -> None:
-        torch.set_rng_state(self._before)
+    before = torch.get_rng_state()
+    torch.random.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)
 
 
 def as_double(batch: Any) -> Any:

@@ -115,8 +115,13 @@ def test_ranks_that_wait_in_vain_are_ended_and_told():
         ("import time\ndef train(model, loader, optimizer):\n    time.sleep(60)\n", "not done after 4 s"),
         ("def train(model, loader, optimizer):\n    import os; os._exit(3)\n", "exit status 3"),
         ("1 / 0\n", "cannot be imported .ZeroDivisionError"),
+        (
+            "from course_lib.train.equivalence import Reference\nreference = Reference(ranks=(2, 2))\n"
+            "def train(model, loader, optimizer):\n    pass\n",
+            "say them with --ranks",
+        ),
     ],
-    ids=["hangs", "dies", "no import"],
+    ids=["hangs", "dies", "no import", "ranks of its own"],
 )
 def test_a_file_that_misbehaves_is_told(code, told, tmp_path):
     before = children()
