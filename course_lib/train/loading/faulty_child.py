@@ -117,7 +117,7 @@ class OneOpenFile(Dataset[Tensor]):
     def __getitem__(self, index: int) -> Tensor:
         self.file.seek(8 * index)
         time.sleep(0.001)  # the other worker moves the place in the file, which belongs to both
-        return torch.tensor([index, *self.file.read(8)])
+        return torch.tensor([index, *self.file.read(8).ljust(8)])
 
 
 def lambda_under_spawn() -> None:
@@ -136,7 +136,126 @@ def class_of_a_notebook() -> None:
 
 
 def no_main_guard() -> None:
-    """A script whose loader is not under `
+    """A script that starts workers without asking whether it is the main module starts itself again."""
+    script = Path(tempfile.mkdtemp()) / "train.py"
+    script.write_text(
+        "from torch.utils.data import DataLoader\n"
+        "from course_lib.train.loading.faulty_child import Numbers\n"
+        'for batch in DataLoader(Numbers(), 8, num_workers=1, multiprocessing_context="spawn"):\n'
+        "    pass\n",
+        encoding="utf-8",
+    )
+    os.execv(sys.executable, [sys.executable, str(script)])
+
+
+def killed_worker() -> None:
+    """The system ends a worker."""
+    for _ in DataLoader(KilledFrom(), 8, num_workers=2):
+        pass
+
+
+def out_of_memory() -> None:
+    """A worker asks for more memory than it may have."""
+    if sys.platform != "linux":
+        print(NOT_HERE + "this system does not hold a limit on a process's memory")
+        return
+    import resource
+
+    def limit(worker_id: int) -> None:
+        used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_DATA, (used + 2**28, used + 2**28))
+
+    for _ in DataLoader(MemoryHog(), 8, num_workers=1, worker_init_fn=limit, multiprocessing_context="fork"):
+        pass
+
+
+def small_shared_memory() -> None:
+    """/dev/shm is smaller than a batch, as Docker makes it."""
+    if not _small_shared_memory(2**24):
+        print(NOT_HERE + "it takes Linux and the right to mount a small /dev/shm")
+        return
+    for _ in DataLoader(LargeSamples(), 8, num_workers=1):
+        pass
+
+
+def too_many_open_files() -> None:
+    """Batches that are kept keep a file of shared memory open each."""
+    if sys.platform == "win32":
+        print(NOT_HERE + "this system has no such limit")
+        return
+    import resource
+
+    most = len(list(Path("/dev/fd").iterdir())) + 40
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    kept = list(DataLoader(Numbers(), 1, num_workers=1))
+    print(f"{len(kept)} batches came: {NOT_HERE}this system shares memory without open files")
+
+
+def same_augmentations() -> None:
+    """Each worker has a copy of the same generator, and so the same randomness. Nothing is reported."""
+    batches = list(DataLoader(OwnRandomness(), 8, num_workers=2))
+    values = [round(value, 3) for value in torch.cat(batches).flatten().tolist()]
+    print(f"{len(values)} samples, {len(set(values))} different random numbers")
+    print(f"batch 0, of worker 0: {values[:4]} ...")
+    print(f"batch 1, of worker 1: {values[8:12]} ...")
+
+
+def repeated_samples() -> None:
+    """Each worker goes through the whole stream. Nothing is reported."""
+    values = torch.cat(list(DataLoader(UnsharedStream(), 8, num_workers=2))).flatten()
+    print(f"{len(values)} samples in an epoch of {SAMPLES}: each came {len(values) // SAMPLES} times")
+
+
+def shared_file() -> None:
+    """Two forked workers move the place in one open file. Nothing is reported."""
+    if "fork" not in torch.multiprocessing.get_all_start_methods():
+        print(NOT_HERE + "this system forks no workers")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = OneOpenFile(Path(folder) / "samples.bin")
+        loader = DataLoader(dataset, 4, num_workers=2, multiprocessing_context="fork")
+        rows = torch.cat(list(loader))
+        wrong = int((rows[:, 1:] != rows[:, :1]).any(dim=1).sum())
+        dataset.file.close()
+    print(f"{wrong} of {len(rows)} samples hold the bytes of another one")
+
+
+def different_sizes() -> None:
+    """Samples of different lengths do not stack."""
+    for _ in DataLoader(UnevenSamples(), 8, num_workers=2):
+        pass
+
+
+def stuck_worker() -> None:
+    """A sample never comes; only with a timeout does the loader say so."""
+    for _ in DataLoader(Stuck(), 8, num_workers=1, timeout=1):
+        pass
+
+
+def broken_sample() -> None:
+    """A sample raises an error in a worker."""
+    for _ in DataLoader(BrokenSample(), 8, num_workers=2):
+        pass
+
+
+KINDS: dict[str, Callable[[], None]] = {
+    function.__name__: function
+    for function in (
+        lambda_under_spawn,
+        class_of_a_notebook,
+        no_main_guard,
+        killed_worker,
+        out_of_memory,
+        small_shared_memory,
+        too_many_open_files,
+        same_augmentations,
+        repeated_samples,
+        shared_file,
+        different_sizes,
+        stuck_worker,
+        broken_sample,
+    )
+}
 
 
 def run(kind: str) -> None:
@@ -145,3 +264,19 @@ def run(kind: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     KINDS[kind]()
+
+
+def _small_shared_memory(size: int) -> bool:
+    """Give this process a /dev/shm of its own, of `size` bytes; False where that is not allowed."""
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    new_user, new_mount, private, recursive = 0x10000000, 0x00020000, 1 << 18, 1 << 14
+    # Root needs no user namespace; others may make mounts only in one of their own.
+    if libc.unshare(new_mount) and libc.unshare(new_user | new_mount):
+        return False
+    if libc.mount(b"none", b"/", None, recursive | private, None):
+        return False
+    return bool(libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, f"size={size}".encode()) == 0)
