@@ -117,7 +117,10 @@ def cases(
 
 
 def traced(row: Row, table: Table, cache: Path | None) -> StepTrace:
-    """The trace of a row, kept in ``cache``. Forward passes at other batch sizes are drawn from two traces."""
+    """The trace of a row, kept in ``cache``.
+
+    Forward passes at other batch sizes are drawn from two traces.
+    """
     size = int(float(row.columns[f"{table.mode}_img_size"]))
     if table.mode == "train":
         return _trace(row.model, size, row.batch_size, table, cache)

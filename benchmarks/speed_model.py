@@ -1,12 +1,12 @@
 """How are the shares of ``data/speed.json`` fitted? All cases at once, each kind a product over its words.
 
-The law is that of ``course_lib/plan/roofline.py``, written for all pieces of work of all cases as arrays. For each
-kind, the logarithm of its two shares is a sum: what its family is expected to reach, a correction for each word
-of its name, one for itself, and, for the newer software stack, corrections for that. Each correction is held near
-zero by a normal prior, wide where kernels differ much (grouped convolutions), narrow where physics leaves
-little room (adding two tensors). The error is that of the logarithm of the step time, with a heavy-tailed
-loss: a few models run kernels that nothing in their shapes tells. Families of models count by the root of their
-size, so that the many cousins of one network do not outvote the others.
+The law is that of ``course_lib/plan/roofline.py``, written for all pieces of work of all cases as arrays.
+For each kind, the logarithm of its two shares is a sum: what its family is expected to reach, a correction
+for each word of its name, one for itself, and, for the newer software stack, corrections for that. Each
+correction is held near zero by a normal prior, wide where kernels differ much (grouped convolutions),
+narrow where physics leaves little room (adding two tensors). The error is that of the logarithm of the step
+time, with a heavy-tailed loss: a few models run kernels that nothing in their shapes tells. Families of
+models count by the root of their size, so that the many cousins of one network do not outvote the others.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ REFERENCE = "RTX 3090"
 PASSES = ("forward", "data", "weight", "backward")
 SGD = optimizer_rule("sgd")
 
-# By family: the shares of arithmetic and bandwidth that are expected, and the spread (of the logarithm) around them.
+# By family: the shares of arithmetic and bandwidth that are expected, and the spread (of the logarithm)
+# around them.
 PRIOR = {
     "convolution": (0.8, 0.6, 0.3), "grouped": (0.5, 0.03, 1.2), "depthwise": (0.3, 0.6, 0.7),
     "matmul": (0.7, 0.7, 0.2), "attention": (0.4, 0.7, 0.4), "norm": (1.0, 0.85, 0.2),
     "softmax": (1.0, 0.8, 0.25), "pointwise": (1.0, 0.85, 0.12), "reduction": (1.0, 0.7, 0.35),
-    "copy": (1.0, 0.8, 0.25), "gather": (1.0, 0.4, 0.6), "pool": (1.0, 0.6, 0.5), "optimizer": (1.0, 0.8, 0.4),
+    "copy": (1.0, 0.8, 0.25), "gather": (1.0, 0.4, 0.6), "pool": (1.0, 0.6, 0.5),
+    "optimizer": (1.0, 0.8, 0.4),
 }  # fmt: skip
 BY32 = 0.5  # share of the bandwidth expected of grouped convolutions that cuDNN has kernels of their own for
 # How far a family's memory clock follows SMs times clock rather than bandwidth, before a second card is seen.
@@ -150,7 +152,9 @@ class SpeedModel:
         self.zero = torch.zeros(sum(self.sizes), dtype=FLOAT)
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Words (two shares each), tiles (three sides each), issue shares, and start, launch, cache, nothing."""
+        """Words (two shares each), tiles (three sides each), issue shares, and start, launch, cache,
+        nothing.
+        """
         words_, tiles, issue, rest = x.split(self.sizes)
         return words_.view(-1, 2), tiles.view(-1, 3), issue, rest
 
@@ -158,8 +162,8 @@ class SpeedModel:
         """The logarithms of the two shares of each kind."""
         return self.expected + self.mix @ self.split(x)[0]
 
-    def log_seconds(self, x: torch.Tensor) -> torch.Tensor:
-        """The logarithm of the predicted step time of each case."""
+    def each_seconds(self, x: torch.Tensor) -> torch.Tensor:
+        """The predicted seconds of each piece of work, as often as it runs."""
         a, s = self.arrays, self.settings
         _, tiles, issue, rest = self.split(x)
         log_share = self.shares(x)[a.kind]
@@ -169,8 +173,13 @@ class SpeedModel:
         gain = a.cached * (CACHE_GAIN + 0.3 * rest[2])
         memory = a.memory * torch.exp(-log_share[:, 1] - follows * a.shift - gain)
         start = s.start_us * 1e-6 * torch.exp(0.3 * rest[0])
-        each = (torch.sqrt(compute**2 + memory**2 + 1e-24) + start * a.kernels) * a.count
-        busy = torch.zeros(len(a.cases), dtype=FLOAT).index_add(0, a.case, each)
+        return (torch.sqrt(compute**2 + memory**2 + 1e-24) + start * a.kernels) * a.count
+
+    def log_seconds(self, x: torch.Tensor) -> torch.Tensor:
+        """The logarithm of the predicted step time of each case."""
+        a, s = self.arrays, self.settings
+        rest = self.split(x)[3]
+        busy = torch.zeros(len(a.cases), dtype=FLOAT).index_add(0, a.case, self.each_seconds(x))
         launch = s.launch_us * 1e-6 * torch.exp(0.3 * rest[1]) * a.launches
         return torch.log(busy**8 + launch**8) / 8
 

@@ -1,14 +1,15 @@
 """How fast is this machine, kind of work by kind of work? Measured in two minutes, and used by ``predict``.
 
-Small networks (``calibration_nets.py``) train for a few steps under a recorder that times each operation as it
-runs, with the caches, threads and memory pages of a real step. For each kind of work two shares are fitted to
-these times, as ``benchmarks/fit_speed.py`` does for public measurements. What was not met falls back on its
-family.
+Small networks (``calibration_nets.py``) train for a few steps under a recorder that times each operation as
+it runs, with the caches, threads and memory pages of a real step. For each kind of work two shares are
+fitted to these times, as ``benchmarks/fit_speed.py`` does for public measurements. What was not met falls
+back on its family.
 """
 
 from __future__ import annotations
 
 import datetime
+import functools
 import json
 import math
 import statistics
@@ -91,7 +92,10 @@ class Calibration:
 
 
 def load_calibration(folder: Path) -> Calibration | None:
-    """The calibration saved in a learner's folder; None if there is none. Raises CourseError for a broken file."""
+    """The calibration saved in a learner's folder; None if there is none.
+
+    Raises CourseError for a broken file.
+    """
     path = folder / FILE
     if not path.exists():
         return None
@@ -180,7 +184,7 @@ def measure_rates(device: str) -> Rates:
             continue  # many processors emulate it, hundreds of times slower
         left, right = (torch.rand(side, side, dtype=dtype, device=device) for _ in range(2))
         # Libraries differ in how well they run each order of the operands: the faster one is the peak.
-        took = min(_best(lambda a=left, b=other: a @ b, device) for other in (right, right.t()))  # type: ignore[misc]
+        took = min(_best(functools.partial(torch.mm, left, other), device) for other in (right, right.t()))
         peaks[name] = 2.0 * side**3 / took
     count = 2**25 if device == "cpu" else 2**28
     source = torch.ones(count, device=device)
@@ -275,7 +279,9 @@ def time_net(net: CalibrationNet, device: str, batch_size: int, seconds: float) 
 
 
 def _share(works: Sequence[Work], took: float) -> list[Timed]:
-    """One operation's time, shared out to its pieces: those with arithmetic by their flops, the rest by bytes."""
+    """One operation's time, shared out to its pieces: those with arithmetic by their flops, the rest by
+    bytes.
+    """
     weights = [work.flops / 20 + work.nbytes for work in works]
     whole = sum(weights)
     return [Timed(work, took * weight / whole) for work, weight in zip(works, weights, strict=True) if whole]
@@ -285,7 +291,8 @@ def _share(works: Sequence[Work], took: float) -> list[Timed]:
 
 
 def fit(runs: Sequence[Sequence[Timed]], rates: Rates) -> dict[str, Any]:
-    """The coefficients of a device from the timed work of several networks, as an entry of ``data/speed.json``.
+    """The coefficients of a device from the timed work of several networks, as an entry of
+    ``data/speed.json``.
 
     The interval comes from networks that are left out one by one and told from the others.
     """

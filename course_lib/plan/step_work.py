@@ -65,7 +65,9 @@ def step_work(trace: StepTrace) -> StepWork:
 
 
 def keeps_channels_last(trace: StepTrace) -> bool:
-    """Whether the images of a step stand in channels-last order: whether its first convolution gets them so."""
+    """Whether the images of a step stand in channels-last order: whether its first convolution gets them
+    so.
+    """
     first = next((op for op in trace.ops if op.name == "convolution.default"), None)
     return first is not None and "channels_last" in first.option("layouts", ())
 
