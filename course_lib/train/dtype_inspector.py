@@ -9,7 +9,6 @@ import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Literal
 
 import torch
@@ -22,6 +21,7 @@ from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
 from course_lib.train.float_formats import Format
 from course_lib.train.precision import Precision, precision_for
+from course_lib.train.preformatted import preformatted
 from course_lib.train.step import LossFn, as_pair, device_of
 
 Phase = Literal["forward", "backward"]
@@ -106,7 +106,7 @@ class DtypeReport:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return preformatted(str(self))
 
 
 def inspect_dtypes(

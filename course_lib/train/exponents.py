@@ -8,13 +8,13 @@ scale can be read off the bins, without the numbers.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 
 import torch
 from torch import Tensor
 
 from course_lib.errors import CourseError
 from course_lib.train.float_formats import float_format
+from course_lib.train.preformatted import preformatted
 
 LOWEST, HIGHEST = -149, 127  # the exponents of float32, subnormal numbers included
 
@@ -98,7 +98,7 @@ class ExponentHistogram:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return preformatted(str(self))
 
 
 def histogram(tensors: Tensor | Iterable[Tensor]) -> ExponentHistogram:

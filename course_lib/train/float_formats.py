@@ -7,7 +7,6 @@ exponent's bits give the range, the fraction's bits the fineness. Everything els
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from types import MappingProxyType
 from typing import Literal
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from course_lib.errors import CourseError
+from course_lib.train.preformatted import preformatted
 
 Format = Literal["fp32", "tf32", "bf16", "fp16"]
 
@@ -61,7 +61,7 @@ class FloatFormat:
         )
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return preformatted(str(self))
 
 
 FLOAT_FORMATS: Mapping[Format, FloatFormat] = MappingProxyType(
@@ -113,7 +113,7 @@ class Bits:
         return f"{self.format.name}: {self.sign} {self.exponent} {self.fraction} = {self.held:.9g}"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return preformatted(str(self))
 
 
 def bits_of(value: float, name: str) -> Bits:

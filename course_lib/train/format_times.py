@@ -9,7 +9,6 @@ import copy
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from html import escape
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from course_lib.train.device_time import timed_call
 from course_lib.train.float_formats import FLOAT_FORMATS, Format
 from course_lib.train.format_speed import matmul_speedups
 from course_lib.train.precision import Precision
+from course_lib.train.preformatted import preformatted
 from course_lib.train.step import LossFn, TrainingStep, device_of
 from course_lib.units import format_seconds
 
@@ -74,7 +74,7 @@ class FormatTimes:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return preformatted(str(self))
 
 
 def formats_of(device: str | torch.device) -> tuple[Format, ...]:

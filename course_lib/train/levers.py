@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
 from course_lib.train.device_time import timed_call
 from course_lib.train.precision import Precision
+from course_lib.train.preformatted import preformatted
 from course_lib.train.step import LossFn, TrainingStep, as_pair, device_of
 
 PLAIN = "nothing changed"
@@ -71,7 +71,7 @@ class LeverGains:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return preformatted(str(self))
 
 
 def time_levers(

@@ -17,7 +17,6 @@ A device that *holds* a format need not be *fast* in it: bf16 is emulated on a T
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
 import torch
@@ -27,6 +26,7 @@ from course_lib.errors import CourseError
 from course_lib.train.float32_products import float32_products
 from course_lib.train.float_formats import FLOAT_FORMATS, Format
 from course_lib.train.format_speed import matmul_speedups
+from course_lib.train.preformatted import preformatted
 
 FORMATS: tuple[Format, ...] = tuple(FLOAT_FORMATS)
 
@@ -102,7 +102,7 @@ class Precision:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return preformatted(str(self))
 
 
 def precision_for(precision: "Precision | str | None", device: str | torch.device) -> Precision | None:

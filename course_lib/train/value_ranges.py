@@ -9,7 +9,6 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import reduce
-from html import escape
 from operator import add
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
 from course_lib.train.exponents import ExponentHistogram, histogram
 from course_lib.train.float_formats import rounded
+from course_lib.train.preformatted import preformatted
 from course_lib.train.step import LossFn, as_pair, device_of
 
 Kind = Literal["activations", "activation gradients", "weight gradients"]
@@ -97,7 +97,7 @@ class ValueRanges:
         return "Share that becomes zero in fp16, by the scale it is multiplied with:\n" + "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return preformatted(str(self))
 
 
 @dataclass

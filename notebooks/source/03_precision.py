@@ -18,7 +18,7 @@ import os
 quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines
 batch_size = 64
 seeds = 3 if quick else 8
-epochs = 20
+epochs = 12 if quick else 20
 
 # %%
 from itertools import cycle, islice
@@ -53,7 +53,7 @@ from course_lib.train.format_times import time_steps
 
 torch.manual_seed(0)
 model = DigitsCNN().to(device)
-times = time_steps(model, batches[0], rounds=5 if quick else 20, budget_s=2.5 if quick else 8)
+times = time_steps(model, batches[0], rounds=3 if quick else 20, budget_s=2.5 if quick else 8)
 times
 
 # %%
@@ -67,7 +67,7 @@ plot_gains(gains, title="A training step, compared with fp32 on this machine")
 # Left of the black line, the advice made things worse. A device can **hold** a format and yet have no circuits for
 # it: then each number is turned into a long one, computed with, and turned back. Most processors have no circuits for
 # fp16. A T4, the card of free Colab, is fast in fp16 and has none for bf16. So the first question is never "can
-# it?" but "is it fast?". The kernel of all training is the product of two matrices. `choose` times one here, in each format.
+# it?" but "is it fast?". The heart of all training is the product of two matrices. `choose` times one here, in each format.
 
 # %%
 from course_lib.train.precision import choose
@@ -76,7 +76,9 @@ mine = choose(device)
 mine
 
 # %% [markdown]
-# For a card that you do not own, the makers' peak rates stand in for the measurement:
+# For a card that you do not own, the makers' peak rates stand in for the measurement. *tf32* in the list is a third
+# kind: numbers stay 32 bits long in memory, but NVIDIA cards since 2020 can round them for a product. What a
+# *GradScaler* is comes in a moment.
 
 # %%
 from course_lib.accelerators import find_accelerator
@@ -86,9 +88,6 @@ for name in ("T4", "V100 16GB", "RTX 3090", "H100 80GB"):
     print(f"{name:10} {choose('cuda', peak_speedups(find_accelerator(name)))}\n")
 
 # %% [markdown]
-# *tf32* is a third kind: numbers stay 32 bits long in memory, but NVIDIA cards since 2020 can round them for a
-# product.
-#
 # ## What the bits say
 #
 # A number is a *sign*, an *exponent* (which power of two: the size), and a *fraction* (the digits). Fewer bits for the
@@ -239,7 +238,7 @@ lab.survivors("fp16", power=16, ranges=ranges)
 # gradients and then for activations. Then choose bf16 and try to lose anything at all.
 
 # %%
-lab.lab(ranges)
+lab.lab()  # lab.lab(value_ranges(...)) shows the numbers of your own step
 
 # %% [markdown]
 # bf16 holds them all at any scale. Its price is in the last column of the table above: each number is off by up to
@@ -259,7 +258,7 @@ def all_of(data, dtype):
 
 def accuracy(seed, precision=None, dtype=torch.float32):
     net = small_model(seed).to(dtype)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=2e-4)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-4)
     images, labels = all_of(train_set, dtype)
     for _ in range(epochs):
         order = torch.randperm(len(labels)).split(64)
@@ -320,7 +319,8 @@ from course_lib.plan.workload import workload_from
 
 resnet, photos, labels = build("resnet18"), torch.empty(64, 3, 224, 224), torch.zeros(64, dtype=torch.long)
 traces = {
-    name: trace(workload_from(resnet, photos, labels, precision=name, micro_batch=64)) for name in ("fp32", "fp16")
+    name: trace(workload_from(resnet, photos, labels, precision=name, micro_batch=64))
+    for name in ("fp32", "fp16")
 }
 
 # %%
@@ -331,7 +331,8 @@ for name in ("T4", "RTX 3090", "A100 80GB"):
         card = find_accelerator(name)
         guess, need = predict(traced, card), plan_memory(traced, card)
         span = f"{format_seconds(guess.low)} to {format_seconds(guess.high)}"
-        print(f"{name:9} {number_format}: {format_seconds(guess.seconds):>7} ({span}), {format_bytes(need.total)}")
+        told = f"{format_seconds(guess.seconds):>7} ({span})"
+        print(f"{name:9} {number_format}: {told}, {format_bytes(need.total)}")
 
 # %% [markdown]
 # And this is what NVIDIA itself reports of whole trainings on one card, with mixed precision (fp16). On the A100, the
@@ -340,7 +341,9 @@ for name in ("T4", "RTX 3090", "A100 80GB"):
 # %%
 from course_lib.train.published_speedups import published_speedups
 
-shown = {f"{row.model}, {row.card.split()[0]}": Gain(row.times, how="published") for row in published_speedups()}
+shown = {
+    f"{row.model}, {row.card.split()[0]}": Gain(row.times, how="published") for row in published_speedups()
+}
 shown |= {f"{short}, our digits, here": gain for name, gain in gains.items() if name.startswith(short)}
 plot_gains(shown, title="What mixed precision was worth, by NVIDIA, and here",
            axis="times as fast as without (fp32 on V100, TF32 on A100)")
@@ -374,7 +377,7 @@ judge(
 # %%
 from course_lib.train.levers import time_levers
 
-time_levers(model, batches[0], rounds=12 if quick else 60, budget_s=1.5 if quick else 10)
+time_levers(model, batches[0], rounds=12 if quick else 60, budget_s=1.0 if quick else 10)
 
 # %% [markdown]
 # A fifth is `torch.compile(model)`. It needs a C++ compiler and may take a minute before the first step, so it is your

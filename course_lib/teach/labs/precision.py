@@ -6,7 +6,7 @@ a format, a kind of number and a scale over the histogram.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial, update_wrapper
 
 from course_lib.teach.labs.frame import Lab, choices, menu, whole_numbers
 from course_lib.teach.picture import Picture
@@ -55,11 +55,8 @@ def survivors(
 def lab(ranges: ValueRanges | None = None) -> Lab:
     """A format, a scale and a kind of number over the histogram; of the digits network without `ranges`."""
 
-    def show(format: Format, power: int, kind: Kind) -> Picture:
-        return survivors(format, power, kind, ranges=ranges)
-
     return Lab(
-        show,
+        survivors if ranges is None else update_wrapper(partial(survivors, ranges=ranges), survivors),
         {
             "format": choices("format", ("fp32", "tf32", "bf16", "fp16"), "fp16"),
             "power": whole_numbers("scale, 2 to the", LEAST, MOST, 0),
