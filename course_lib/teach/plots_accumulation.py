@@ -106,10 +106,12 @@ def _wanted(proof: Proof, row: int) -> Sequence[float]:
 
 
 def _short(weight: float) -> str:
-    """A number of at most four characters."""
+    """A number of at most three characters."""
     if abs(weight - round(weight)) < 0.005 and abs(weight) < 999:
         return f"{round(weight)}" if round(weight) else "~0"
-    return f"{weight:.2f}".lstrip("0") if abs(weight) < 10 else f"{weight:.0f}"
+    if abs(weight) < 0.995:
+        return f"{weight:.2f}".replace("0.", ".")
+    return f"{weight:.1f}" if abs(weight) < 9.95 else f"{weight:.0f}"
 
 
 def _weights_in_words(proof: Proof) -> str:

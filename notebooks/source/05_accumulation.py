@@ -140,7 +140,7 @@ plot_made_of(
 #
 # ## A gallery of faults
 #
-# Four more that people really made. None prints an error. Look at the picture first, and guess what the code does.
+# Three more that people really made. None prints an error. Look at the picture first, and guess what the code does.
 
 # %%
 def forgotten(model, window, optimizer):  # prove hands over one window at a time
@@ -240,12 +240,12 @@ proof
 # %% [markdown]
 # ## What it costs, and what it saves
 #
-# The same 512 images, in four cuts, on your machine. Activations are counted exactly; times are measured.
+# The same 512 images, in several cuts, on your machine. Activations are counted exactly; times are measured.
 
 # %%
 from course_lib.teach.labs import accumulation as lab
 
-cuts = (512, 128, 32, 8)
+cuts = (512, 64, 8) if quick else (512, 128, 32, 8)
 costs = [lab.measure(global_batch, micro_batch, budget_s=budget_s) for micro_batch in cuts]
 plot_update_costs(costs, title=f"One update from {global_batch} images")
 
@@ -256,9 +256,10 @@ print(f"fastest here: {first}")
 print(f"slowest here: {last}, {last.seconds / first.seconds:.1f} times as long")
 
 # %% [markdown]
-# The memory falls with the micro-batch, and the time of an image does not: every image still passes forward and
-# backward once. **Accumulation buys memory, not speed.** On a processor a middle size is often the fastest, as its data
-# stay in the cache. A GPU wants large micro-batches: too small, and most of it has nothing to do.
+# The memory falls with the micro-batch. The work does not: every image still passes forward and backward once.
+# **Accumulation buys memory. It saves no work.** What differs is which size the machine likes. On a processor a middle
+# size is often the fastest, as its data stay in the cache. A GPU wants large micro-batches: too small, and most of it
+# has nothing to do.
 #
 # What would a larger model need? The course computes that without a card (*predicted*; lesson 06 shows how):
 
@@ -346,7 +347,7 @@ judge(
 # ## When to leave it alone
 #
 # - **The batch fits.** Then accumulation only adds lines that can be wrong.
-# - **You want speed.** An image takes as long as before. Mixed precision (lesson 03) and a fed card (lesson 04) help.
+# - **You want speed.** No image is left out: the work is the same. Mixed precision (lesson 03) and a fed card (lesson 04) help.
 # - **The weights alone do not fit.** Accumulation cuts activations and nothing else.
 # - **The micro-batch is tiny and the model has BatchNorm.** Its means over two images are noise.
 #
@@ -431,7 +432,7 @@ prove(my_epoch, Reference(accumulation_steps=4))
 # 1. **Divide by what is really in the window**: by its number of micro-batches if all are equal, else by samples or
 #    tokens. The last window is shorter.
 # 2. **Once a window**: unscale, clip, update, `zero_grad`, scheduler, and the exchange between ranks.
-# 3. **Accumulation buys memory, not speed.** And do not trust a loop that runs: prove it.
+# 3. **Accumulation buys memory and saves no work.** And do not trust a loop that runs: prove it.
 #
 # **Where to go next.** Memory is still short: lesson 06, *Out of memory*. It fits and is slow: lesson 03, *Half the
 # bytes*. `!course progress` shows the exercises that you have passed.
