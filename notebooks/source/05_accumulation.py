@@ -320,7 +320,7 @@ print(f"a rank sends {always:,} bytes in the first pass, {once:,} with no_sync i
 # ## The guide's rule, judged
 #
 # "Divide the loss by `accum_steps`, step and `zero_grad` every `accum_steps`." We try it on passes of different length,
-# with and without BatchNorm, and on texts.
+# with and without BatchNorm.
 
 # %%
 trials = {
