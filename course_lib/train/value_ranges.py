@@ -129,7 +129,7 @@ def value_ranges(model: nn.Module, batch: Any, loss_fn: LossFn = cross_entropy) 
     """
     device = device_of(model)
     trained = copy.deepcopy(model).float().train()
-    inputs, targets = to_device(as_pair(batch), device)
+    inputs, targets = (_as_float32(part) for part in to_device(as_pair(batch), device))
     numbers: dict[tuple[str, Kind], _Numbers] = {}
     hooks = [
         module.register_forward_hook(_watch(name or type(module).__name__, numbers))
@@ -157,6 +157,10 @@ def value_ranges(model: nn.Module, batch: Any, loss_fn: LossFn = cross_entropy) 
             for (layer, kind), seen in numbers.items()
         )
     )
+
+
+def _as_float32(part: Any) -> Any:
+    return part.float() if isinstance(part, Tensor) and part.is_floating_point() else part
 
 
 def _watch(layer: str, numbers: dict[tuple[str, Kind], _Numbers]) -> Callable[..., None]:

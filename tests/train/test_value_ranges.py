@@ -63,6 +63,13 @@ def test_the_model_is_not_changed() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_in_another_type_is_looked_at_in_float32(dtype: torch.dtype) -> None:
+    inputs, targets = batch()
+    found = value_ranges(DigitsCNN().to(dtype), (inputs.to(dtype), targets))
+    assert found.of("activations").nonzero > 1000
+
+
 def test_what_does_not_fit_is_said() -> None:
     with pytest.raises(CourseError, match="do not fit together"):
         value_ranges(nn.Linear(5, 2), batch())
