@@ -47,11 +47,11 @@ from course_lib.plan.optimizers import optimizer_rule
 from course_lib.plan.replay import compile_program, replay
 from course_lib.plan.stacks import find_stack
 from course_lib.train.limits import run_limited
-from course_lib.train.memory_meter import AllocatorMeter
 from course_lib.train.rescue import find_batch_size
+from course_lib.train.rescue.memory_meter import AllocatorMeter
 
 CARD = find_accelerator("A100 40GB")
-CHILD = "course_lib.train.limited_training"
+CHILD = "course_lib.train.limits.limited_training"
 CHILD_CASES = (("48 MiB", 28), ("96 MiB", 28), ("96 MiB", 48), ("160 MiB", 64))  # memory, image size
 
 

@@ -16,7 +16,7 @@ from course_lib.teach.look import (
     new_figure,
 )
 from course_lib.teach.picture import Picture
-from course_lib.train.batch_size_result import BatchSizeSearch
+from course_lib.train.rescue.batch_size_result import BatchSizeSearch
 from course_lib.units import format_bytes
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ this_machine()
 # %%
 from course_lib.train.limits import run_limited
 
-TRAINING = "course_lib.train.limited_training"
+TRAINING = "course_lib.train.limits.limited_training"
 crash = run_limited(f"{TRAINING}:train_some_steps", memory=memory, arguments={"batch_size": 512})
 crash
 
@@ -161,7 +161,7 @@ judge(
 # %%
 import json
 
-from course_lib.train.batch_size_result import BatchSizeSearch
+from course_lib.train.rescue.batch_size_result import BatchSizeSearch
 
 run = run_limited(f"{TRAINING}:search_batch_size", memory=memory, arguments={"start": 8})
 search = BatchSizeSearch.from_json(json.dumps(run.value))
@@ -181,7 +181,7 @@ search
 
 # %%
 from course_lib.train.rescue import find_batch_size
-from course_lib.train.small_card import small_card
+from course_lib.train.limits.small_card import small_card
 from course_lib.train.step import TrainingStep
 
 def rescue_on_a_card():

@@ -9,10 +9,10 @@ from torch import nn
 
 from course_lib.models.checkpointing import BlockSaving, block_names, checkpoint_blocks
 from course_lib.models.zoo import build
-from course_lib.train.batch_size_result import BatchSizeSearch
-from course_lib.train.memory_meter import meter_for
+from course_lib.train.limits.small_card import small_card
 from course_lib.train.rescue import find_batch_size
-from course_lib.train.small_card import small_card
+from course_lib.train.rescue.batch_size_result import BatchSizeSearch
+from course_lib.train.rescue.memory_meter import meter_for
 from course_lib.train.step import TrainingStep
 
 pytestmark = [

@@ -5,8 +5,8 @@ import torch
 
 from course_lib.errors import CourseError
 from course_lib.models.zoo import DigitsCNN
+from course_lib.train.limits.small_card import small_card
 from course_lib.train.rescue import find_batch_size
-from course_lib.train.small_card import small_card
 from course_lib.train.step import TrainingStep
 
 pytestmark = [

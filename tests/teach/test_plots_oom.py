@@ -11,8 +11,8 @@ from course_lib.teach.labs.oom import BATCHES, memory_of, resnet50_trace, rule_o
 from course_lib.teach.picture import Picture
 from course_lib.teach.plots_batch import plot_rule, plot_trials
 from course_lib.teach.plots_oom import parts_of, plot_memory, plot_step
-from course_lib.train.batch_search import Trial
-from course_lib.train.batch_size_result import BatchSizeSearch
+from course_lib.train.rescue.batch_search import Trial
+from course_lib.train.rescue.batch_size_result import BatchSizeSearch
 
 MIB = 2**20
 

@@ -8,8 +8,8 @@ import time
 import torch
 from torch import nn
 
-from course_lib.train.limited_child import memory_limit
-from course_lib.train.memory_meter import ProcessMeter
+from course_lib.train.limits.limited_child import memory_limit
+from course_lib.train.rescue.memory_meter import ProcessMeter
 
 
 def add(a: int, b: int) -> int:

@@ -24,9 +24,9 @@ from torch import nn
 
 from course_lib.errors import CourseError
 from course_lib.memory_errors import is_out_of_memory
-from course_lib.train.counted_budget import CountedBudget
-from course_lib.train.memory_meter import meter_for
-from course_lib.train.windows_job import limit_own_memory
+from course_lib.train.limits.counted_budget import CountedBudget
+from course_lib.train.limits.windows_job import limit_own_memory
+from course_lib.train.rescue.memory_meter import meter_for
 
 RLIMIT, JOB, COUNTED = "RLIMIT_DATA", "a Windows job object", "a counted budget (emulated)"
 

@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from course_lib.errors import CourseError
-from course_lib.train.counted_budget import CountedBudget, active_budget
+from course_lib.train.limits.counted_budget import CountedBudget, active_budget
 
 
 class MemoryMeter(Protocol):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from course_lib.errors import CourseError
-from course_lib.train.small_card import small_card
+from course_lib.train.limits.small_card import small_card
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card here; tests/gpu limits it")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from course_lib.errors import CourseError
-from course_lib.train.batch_size_result import BatchSizeSearch
-from course_lib.train.counted_budget import CountedBudget
 from course_lib.train.limits import run_limited
+from course_lib.train.limits.counted_budget import CountedBudget
 from course_lib.train.rescue import find_batch_size, longest_batch
+from course_lib.train.rescue.batch_size_result import BatchSizeSearch
 from course_lib.train.step import TrainingStep
 
 MIB = 2**20
@@ -302,7 +302,7 @@ def test_a_process_without_a_limit_is_not_risked() -> None:
 
 def test_the_real_rescue_in_a_really_limited_child() -> None:
     """The same batch that fails in one child is searched around in another, and what is found trains."""
-    target = "course_lib.train.limited_training"
+    target = "course_lib.train.limits.limited_training"
     settings = {"memory": "48 MiB", "time_limit_s": 300}
     failed = run_limited(f"{target}:train_some_steps", arguments={"batch_size": 400}, **settings)
     assert failed.outcome == "out of memory"

@@ -1,7 +1,7 @@
 """What happens to a function when memory is short? It runs in a child process that really has no more.
 
-    run = run_limited("course_lib.train.limited_training:train_some_steps", memory="64 MiB",
-    arguments={"batch_size": 512}) print(run)
+    target = "course_lib.train.limits.limited_training:train_some_steps"
+    print(run_limited(target, memory="64 MiB", arguments={"batch_size": 512}))
 
 The child imports torch first, which alone maps some 3 GiB of address space, and is limited afterwards: to
 what it has in use then, and `memory` more. On Linux the limit is RLIMIT_DATA, on Windows a job object.
@@ -177,7 +177,7 @@ def _run_child(order: bytes, printed: Any, time_limit_s: float) -> int | None:
 
     Returns its exit status, None when the time ran out. Leaves no process behind.
     """
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")])),
         "PYTHONIOENCODING": "utf-8",
@@ -191,7 +191,7 @@ def _run_child(order: bytes, printed: Any, time_limit_s: float) -> int | None:
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16",
     }
     child = subprocess.Popen(
-        [sys.executable, "-m", "course_lib.train.limited_child"],
+        [sys.executable, "-m", "course_lib.train.limits.limited_child"],
         stdin=subprocess.PIPE,
         stdout=printed,
         stderr=subprocess.STDOUT,

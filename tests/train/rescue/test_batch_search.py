@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from course_lib.train.batch_search import TRUST, Bounds, Trial, best_of, line_through, next_batch_size
+from course_lib.train.rescue.batch_search import TRUST, Bounds, Trial, best_of, line_through, next_batch_size
 
 MIB = 2**20
 sizes = st.integers(1, 500)

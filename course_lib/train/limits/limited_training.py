@@ -13,8 +13,8 @@ from torch.nn.functional import cross_entropy
 from course_lib.models.checkpointing import BlockSaving, block_names, checkpoint_blocks
 from course_lib.models.gpt import GPT, GPTConfig
 from course_lib.models.zoo import build
-from course_lib.train.batch_size_result import BatchSizeSearch
 from course_lib.train.rescue import find_batch_size
+from course_lib.train.rescue.batch_size_result import BatchSizeSearch
 from course_lib.train.step import TrainingStep
 
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from course_lib.errors import CourseError
 from course_lib.memory_errors import is_out_of_memory
-from course_lib.train.counted_budget import CountedBudget, active_budget
 from course_lib.train.limits import LimitedRun, run_limited
-from course_lib.train.memory_meter import BudgetMeter, ProcessMeter, meter_for
+from course_lib.train.limits.counted_budget import CountedBudget, active_budget
+from course_lib.train.rescue.memory_meter import BudgetMeter, ProcessMeter, meter_for
 
 TARGETS = "limited_targets"
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="RLIMIT_DATA is Linux's")
@@ -211,7 +211,7 @@ def test_an_unknown_device_is_refused() -> None:
 
 def test_a_checkpointed_gpt_needs_less_memory_in_a_child() -> None:
     text = {"batch_size": 8, "steps": 2, "context": 128}
-    target = "course_lib.train.limited_training:train_text_steps"
+    target = "course_lib.train.limits.limited_training:train_text_steps"
     plain, checked = (
         run_limited(target, memory="512 MiB", arguments=text | {"checkpointing": checkpointing})
         for checkpointing in (False, True)

@@ -23,10 +23,10 @@ from torch import nn
 from course_lib.errors import CourseError
 from course_lib.machine import best_device
 from course_lib.memory_errors import out_of_memory
-from course_lib.train.agreement import FAILED, FITS, OUT_OF_MEMORY, Agreement
-from course_lib.train.batch_search import Bounds, Line, Trial, best_of, line_through, next_batch_size
-from course_lib.train.batch_size_result import BatchSizeSearch
-from course_lib.train.memory_meter import MemoryMeter, meter_for
+from course_lib.train.rescue.agreement import FAILED, FITS, OUT_OF_MEMORY, Agreement
+from course_lib.train.rescue.batch_search import Bounds, Line, Trial, best_of, line_through, next_batch_size
+from course_lib.train.rescue.batch_size_result import BatchSizeSearch
+from course_lib.train.rescue.memory_meter import MemoryMeter, meter_for
 from course_lib.units import format_bytes, parse_bytes
 
 REMEDIES = (

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from course_lib.errors import CourseError
-from course_lib.train.batch_search import Trial
+from course_lib.train.rescue.batch_search import Trial
 from course_lib.units import format_bytes, format_seconds
 
 

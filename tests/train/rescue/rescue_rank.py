@@ -7,8 +7,8 @@ import sys
 import torch.distributed as dist
 
 from course_lib.errors import CourseError
-from course_lib.train.counted_budget import CountedBudget
-from course_lib.train.limited_training import search_batch_size
+from course_lib.train.limits.counted_budget import CountedBudget
+from course_lib.train.limits.limited_training import search_batch_size
 from course_lib.train.rescue import find_batch_size
 
 
