@@ -164,7 +164,7 @@ import json
 from course_lib.train.rescue.batch_size_result import BatchSizeSearch
 
 run = run_limited(f"{TRAINING}:search_batch_size", memory=memory, arguments={"start": 8})
-search = BatchSizeSearch.from_json(json.dumps(run.value))
+search = BatchSizeSearch.from_json(json.dumps(run.completed()))
 plot_trials(search)
 
 # %%
@@ -193,7 +193,7 @@ def rescue_on_a_card():
         return find_batch_size(TrainingStep(model, optimizer), make_batch, device="cuda")
 
 on_gpu = torch.cuda.is_available()
-rescue_on_a_card() if on_gpu else print("no NVIDIA card here: this cell cannot be tested here")
+rescue_on_a_card() if on_gpu else print("no NVIDIA card here: cannot be tested here")
 
 # %% [markdown]
 # "But I want a batch of 512." Take several small batches, add up their gradients, and let the optimizer step once:
@@ -212,7 +212,7 @@ checked = run_limited(
     f"{TRAINING}:train_text_steps", memory="1 GiB", arguments=text | {"checkpointing": True}
 )
 for name, one in (("as it is", plain), ("checkpointed", checked)):
-    print(f"{name:13} {format_bytes(one.peak_bytes):>9} at the most, {1000 * one.value:5.0f} ms a step")
+    print(f"{name:13} {format_bytes(one.peak_bytes):>9} at the most, {1000 * one.completed():5.0f} ms a step")
 
 # %% [markdown]
 # And predicted, before anything is run: the peak from the trace, the time from the operations (*FLOPs*) that are

@@ -60,6 +60,14 @@ class LimitedRun:
         """Whether tensors were counted, and the process was not limited by the system."""
         return "emulated" in self.limited_by
 
+    def completed(self) -> Any:
+        """The value that the function returned. Raises CourseError where it did not come to its end."""
+        if self.outcome != "done":
+            raise CourseError(
+                f"{self.target} ended as {self.outcome} within {format_bytes(self.memory_bytes)}: {self.error}"
+            )
+        return self.value
+
     def to_json(self) -> str:
         """All of it as one JSON object."""
         return json.dumps(asdict(self) | {"emulated": self.emulated})

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -221,3 +222,10 @@ def test_a_checkpointed_gpt_needs_less_memory_in_a_child() -> None:
     assert checked.peak_bytes is not None
     assert checked.peak_bytes < 0.7 * plain.peak_bytes
     assert plain.value > 0
+
+
+def test_the_value_is_had_only_where_there_is_one() -> None:
+    run = LimitedRun("m:f", 2**20, "RLIMIT_DATA", "done", 7, None, 10, 0.1, "")
+    assert run.completed() == 7
+    with pytest.raises(CourseError, match="ended as out of memory within 1 MiB: no room"):
+        replace(run, outcome="out of memory", value=None, error="no room").completed()
