@@ -64,7 +64,8 @@ class LimitedRun:
         """The value that the function returned. Raises CourseError where it did not come to its end."""
         if self.outcome != "done":
             raise CourseError(
-                f"{self.target} ended as {self.outcome} within {format_bytes(self.memory_bytes)}: {self.error}"
+                f"{self.target} ended as {self.outcome} within {format_bytes(self.memory_bytes)}: "
+                f"{self.error}"
             )
         return self.value
 
