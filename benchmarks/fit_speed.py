@@ -50,19 +50,20 @@ def interval(errors: Sequence[float]) -> tuple[float, float]:
     return round(math.exp(-reach), 4), round(math.exp(reach), 4)
 
 
-def read_all(folder: Path, cache: Path) -> list[Case]:
-    """The cases of every table of the folder."""
+def read_all(folder: Path, cache: Path, patterns: Sequence[str], limit: int | None) -> list[Case]:
+    """The cases of the tables of the folder; of the inference tables at most ``limit`` each."""
     found: list[Case] = []
-    for pattern in TABLES:
+    for pattern in patterns:
         for path in sorted(folder.glob(pattern)):
-            done, unmatched, failed = cases(path, cache=cache)
+            some = limit if path.name.startswith("infer") else None
+            done, unmatched, failed = cases(path, limit=some, cache=cache)
             print(
                 f"{path.name}: {len(done)} cases, {len(unmatched)} unmatched, {len(failed)} failed",
                 file=sys.stderr,
             )
             found += done
     if not found:
-        raise CourseError(f"{folder} holds no table named like {' or '.join(TABLES)}.")
+        raise CourseError(f"{folder} holds no table named like {' or '.join(patterns)}.")
     return found
 
 
@@ -73,10 +74,12 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, required=True, help="the folder of the tables")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--folds", type=int, default=12)
+    parser.add_argument("--tables", nargs="+", default=TABLES, help="patterns of file names")
+    parser.add_argument("--limit", type=int, help="rows of each inference table")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    found = read_all(arguments.truth, arguments.cache)
+    found = read_all(arguments.truth, arguments.cache, arguments.tables, arguments.limit)
     model = SpeedModel(Arrays(found))
     x = model.fit(case_weights(found, model.settings.family_weight))
     told = left_out(model, [case.family for case in found], arguments.folds)

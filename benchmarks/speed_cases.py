@@ -6,9 +6,15 @@ autocast with channels last on an RTX 3090, ``infer_rtx4090_nchw_amp_timm.csv`` 
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import json
 import re
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import astuple, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import timm
 import timm.layers
@@ -16,8 +22,9 @@ from truth_tables import Row, family_of, parameter_counts, read_table, same_size
 
 from course_lib.accelerators import find_accelerator
 from course_lib.errors import CourseError
+from course_lib.plan import op_kinds
 from course_lib.plan.model_names import named_workload
-from course_lib.plan.step_trace import StepTrace, interpolate, load_trace
+from course_lib.plan.op_kinds import Work
 from course_lib.plan.step_work import StepWork, step_work
 from course_lib.plan.tracer import trace
 
@@ -25,6 +32,7 @@ NAME = re.compile(
     r"(?P<mode>train|infer)_(?P<card>rtx\d+)_(?:(?P<first>nchw|nhwc)_)?amp_(?:"
     r"(?P<last>nchw|nhwc)_)?timm"
 )
+INFERENCE_BATCH = 64
 STACKS = {"train": "timm-2022", "infer": "current"}
 
 # Architectures that are one idea under many names: the harder question is asked with them left out together.
@@ -102,47 +110,101 @@ def cases(
             unmatched.append(row.model)
             continue
         try:
-            taken = traced(row, table, cache)
+            work, parameters = worked(row, table, cache)
         except CourseError as error:
             failed.append(f"{row.model}: {error}")
             continue
         millions = counts.get(row.model)
-        if millions is not None and not same_size(taken.parameter_count, millions):
+        if millions is not None and not same_size(parameters, millions):
             unmatched.append(row.model)
             continue
-        work = step_work(taken)
         speed = float(row.columns[f"{table.mode}_samples_per_sec"])
         done.append(Case(row.model, family_of(row.model), table, row.batch_size / speed, work))
     return done, unmatched, failed
 
 
-def traced(row: Row, table: Table, cache: Path | None) -> StepTrace:
-    """The trace of a row, kept in ``cache``.
+def worked(row: Row, table: Table, cache: Path | None) -> tuple[StepWork, int]:
+    """The work of a row and the number of parameters, read from ``cache`` where it was made before.
 
-    Forward passes at other batch sizes are drawn from two traces.
+    A forward pass is traced with INFERENCE_BATCH images once for all tables, and scaled to the row's batch.
     """
     size = int(float(row.columns[f"{table.mode}_img_size"]))
-    if table.mode == "train":
-        return _trace(row.model, size, row.batch_size, table, cache)
-    low, high = (_trace(row.model, size, batch, table, cache) for batch in (8, 16))
-    between = interpolate(low, high, row.batch_size)
-    return between or _trace(row.model, size, row.batch_size, table, cache)
-
-
-def _trace(model: str, size: int, batch: int, table: Table, cache: Path | None) -> StepTrace:
+    batch = row.batch_size if table.mode == "train" else INFERENCE_BATCH
     layout = "nhwc" if table.channels_last else "nchw"
-    path = cache / f"{table.mode}_{layout}_{model}_{size}_{batch}.json.gz" if cache else None
+    name = f"{table.mode}_{layout}_{row.model}_{size}_{batch}_{taxonomy()}.json.gz"
+    path = cache / name if cache else None
     if path is not None and path.exists():
-        return load_trace(path)
-    workload = named_workload(
-        f"timm:{model}",
-        image_size=size,
-        precision="fp16",
-        channels_last=table.channels_last,
-        micro_batch=batch,
+        work, parameters = load_work(path)
+    else:
+        workload = named_workload(
+            f"timm:{row.model}",
+            image_size=size,
+            precision="fp16",
+            channels_last=table.channels_last,
+            micro_batch=batch,
+        )
+        taken = trace(workload, inference=table.mode == "infer")
+        work, parameters = step_work(taken), taken.parameter_count
+        if path is not None:
+            save_work(path, work, parameters)
+    return (work if table.mode == "train" else scaled(work, row.batch_size)), parameters
+
+
+def scaled(work: StepWork, batch_size: int) -> StepWork:
+    """A forward pass at another batch: all of its work grows but the casts of weights."""
+    ratio = batch_size / work.batch_size
+    pieces: Counter[tuple[Work, str, str]] = Counter()
+    for (piece, phase, module), count in work.pieces.items():
+        grown = piece
+        if not piece.kind.startswith("weight_"):
+            rows, columns, inner = piece.dims
+            grown = replace(
+                piece,
+                flops=piece.flops * ratio,
+                nbytes=piece.nbytes * ratio,
+                dims=(rows * ratio, columns, inner),
+            )
+        pieces[grown, phase, module] += count
+    return replace(work, batch_size=batch_size, pieces=dict(pieces), flops=round(work.flops * ratio))
+
+
+@lru_cache(maxsize=1)
+def taxonomy() -> str:
+    """A short digest of the code that sorts work into kinds: what it sorted before is not read again
+    after.
+    """
+    return hashlib.sha256(Path(op_kinds.__file__).read_bytes()).hexdigest()[:8]
+
+
+def save_work(path: Path, work: StepWork, parameters: int) -> None:
+    """Keep the work of a step, modules left out."""
+    pieces: Counter[tuple[Any, ...]] = Counter()
+    for (piece, phase, _), count in work.pieces.items():
+        pieces[(*astuple(piece), phase)] += count
+    data = {
+        "model": work.model, "batch_size": work.batch_size, "precision": work.precision,
+        "launches": work.launches, "flops": work.flops, "gradient_bytes": work.gradient_bytes,
+        "parameters": parameters, "pieces": [[*piece, count] for piece, count in pieces.items()],
+    }  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(json.dumps(data).encode("utf-8"), 6, mtime=0))
+
+
+def load_work(path: Path) -> tuple[StepWork, int]:
+    """What ``save_work`` kept; all gradients as one."""
+    data = json.loads(gzip.decompress(path.read_bytes()))
+    pieces = {
+        (Work(kind, family, flops, nbytes, tuple(dims), half, kernels), phase, ""): count
+        for kind, family, flops, nbytes, dims, half, kernels, phase, count in data["pieces"]
+    }
+    gradients = ((1.0, data["gradient_bytes"]),) if data["gradient_bytes"] else ()
+    work = StepWork(
+        data["model"],
+        data["batch_size"],
+        data["precision"],
+        pieces,
+        data["launches"],
+        data["flops"],
+        gradients,
     )
-    made = trace(workload, inference=table.mode == "infer")
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        made.save(path)
-    return made
+    return work, data["parameters"]

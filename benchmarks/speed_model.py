@@ -55,13 +55,13 @@ class Settings:
     tail: float = 0.08  # from here on, the loss grows slowly
     word: float = 0.8  # spread of a word, in that of its family
     kind: float = 0.6  # spread of a kind's own correction
-    stack: float = 0.6  # spread of the newer stack's corrections
+    stack: float = 0.15  # spread of the newer stack's corrections
     tile: float = 0.7  # spread of the logarithm of a tile's side
     side: float = 32.0  # the side that is expected
     start_us: float = 2.0
     launch_us: float = 8.0
     iterations: int = 200
-    family_weight: float = 0.5
+    family_weight: float = 0.25
 
 
 @dataclass
@@ -127,8 +127,9 @@ class SpeedModel:
             own = [(word, wide if word == family else wide * s.word) for word in words(kind, family)]
             own.append((f"kind {kind}", wide * s.kind))
             if stack:
-                own += [(f"newer {word}", wide * s.stack) for word in words(kind, family)[:2]]
-                own.append((f"newer kind {kind}", wide * s.stack / 2))
+                moved = REWRITTEN if family in ("grouped", "depthwise") else s.stack
+                own += [(f"newer {word}", wide * moved) for word in words(kind, family)[:2]]
+                own.append((f"newer kind {kind}", wide * moved / 2))
             for word, width in own:
                 if word not in self.word_index:
                     self.word_index[word] = len(self.word_index)
@@ -208,6 +209,7 @@ class SpeedModel:
         return x.detach()
 
 
+REWRITTEN = 0.6  # the same for kernels that cuDNN has replaced since
 CACHE_GAIN = 0.2  # expected logarithm of the gain of bytes that fit the cache
 
 
