@@ -392,14 +392,14 @@ except CourseError as error:
     print(error)
 
 # %% [markdown]
-# Paste any form of `nvidia-smi` (or of `gpustat`) into the box, from your own machine or from a forum, and press
-# **Explain**. The text is only read, never run.
+# Paste any form of `nvidia-smi` (or of `gpustat`) into the box, or the error with which a job on several cards ended:
+# from your own machine, or from a forum. Press **Explain**. The text is only read, never run.
 
 # %%
 from course_lib.diagnose.recognise import explain
 from course_lib.teach.paste_box import PasteBox
 
-PasteBox(explain, "Paste here what nvidia-smi printed, from its first line to its last.")
+PasteBox(explain, "Paste here what nvidia-smi printed, or an error, from its first line to its last.")
 
 # %% [markdown]
 # The same without a box. Put your text, or your file, in place of ours:

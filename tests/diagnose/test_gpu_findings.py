@@ -132,6 +132,14 @@ def test_a_starving_card_is_told_beside_memory_errors() -> None:
     assert "GPU 0 at 20 %" in shown.findings[1].summary
 
 
+def test_busy_cards_of_unequal_power_are_told_apart() -> None:
+    waits = replace(BUSY, index=0, util_percent=100.0, power_w=120.0)
+    (finding,) = diagnose(status(waits, BUSY))
+    assert finding.id == "smi.busy"
+    assert "GPU 0 draws far less than GPU 1" in finding.why
+    assert "far less" not in diagnose(status(replace(BUSY, index=0), BUSY))[0].why
+
+
 def test_model_parallel_processes_are_not_ranks_on_a_foreign_card() -> None:
     processes = tuple(GpuProcess(gpu=g, pid=p, kind="C", mib=900.0) for p in (5, 6) for g in (0, 1, 2, 3))
     assert diagnose(status(processes=processes)) == []

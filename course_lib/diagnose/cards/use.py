@@ -12,6 +12,7 @@ from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
 _STARVED_UTIL = 40.0
 _FULL = 0.85
+_WAITING = 0.6  # of the power of the card that draws most
 _HELD = 0.25
 _MOMENT = " One look is a moment: repeat it over a minute (nvidia-smi dmon) before you act."
 
@@ -248,8 +249,8 @@ def _busy(status: GpuStatus) -> Finding | None:
     shares = [share for gpu in status.gpus if (share := power_share(gpu)) is not None]
     power = ""
     if len(shares) == len(utils):
-        power = f" Power is at {min(shares):.0%} to {max(shares):.0%} of the limit" + (
-            ", which agrees." if min(shares) >= 0.5 else ": low for full work; small kernels look like that."
+        power = (
+            f" Power is at {min(shares):.0%} to {max(shares):.0%} of the limit{_power_says(status, shares)}"
         )
     return Finding(
         id="smi.busy",
@@ -263,6 +264,19 @@ def _busy(status: GpuStatus) -> Finding | None:
         evidence=_evidence(status),
         severity="note",
     )
+
+
+def _power_says(status: GpuStatus, shares: list[float]) -> str:
+    """What the power of busy cards says about their work."""
+    if min(shares) < _WAITING * max(shares):
+        works = label(status.gpus[shares.index(max(shares))], shares.index(max(shares)))
+        waits = label(status.gpus[shares.index(min(shares))], shares.index(min(shares)))
+        return (
+            f": {waits} draws far less than {works}. If both belong to one job, it probably waits in a "
+            "collective, "
+            f"at full utilisation, and {works} is the one that it waits for."
+        )
+    return ", which agrees." if min(shares) >= 0.5 else ": low for full work; small kernels look like that."
 
 
 def _not_nvidia(status: GpuStatus) -> Finding:

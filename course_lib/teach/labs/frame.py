@@ -26,8 +26,8 @@ from course_lib.units import format_seconds
 Progress = Callable[[float, str], None]
 """What a measuring function calls now and then: how far it is, from 0 to 1, and what it is doing."""
 
-_WIDE = ipywidgets.Layout(width="28em")
-_NAME_FIRST = {"description_width": "9em"}
+_WIDE = ipywidgets.Layout(width="32em")
+_NAME_FIRST = {"description_width": "12em"}  # room for "memory differs, %": longer names are cut
 _SHOW_EVERY_S = (
     0.1  # a function may tell its progress a thousand times a second; the browser need not hear it
 )
