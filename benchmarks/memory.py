@@ -41,11 +41,12 @@ from course_lib.accelerators import find_accelerator
 from course_lib.errors import CourseError
 from course_lib.plan.allocator import MIB
 from course_lib.plan.batch_size import PROBES, BatchTraces
-from course_lib.plan.memory import plan_memory, stratum
+from course_lib.plan.memory import plan_memory
 from course_lib.plan.model_names import named_workload
 from course_lib.plan.stacks import find_stack
 from course_lib.plan.step_trace import StepTrace
 from course_lib.plan.tracer import trace
+from course_lib.plan.workspaces import kind_of
 
 CARD = find_accelerator("A100 40GB")
 
@@ -59,6 +60,18 @@ class Predicted:
     typical: float
     safe: float
     stratum: str
+
+
+def stratum(trace: StepTrace) -> str:
+    """The kind of model that a trace shows, by the convolutions in it.
+
+    ``attention``: none beside the stem. ``pointwise``: 1 x 1 and depthwise only. ``convolution``: dense or
+    grouped k x k ones, where cuDNN's choice of a kernel can decide over gigabytes.
+    """
+    kinds = {kind_of(op).removesuffix("_nhwc") for op in trace.ops if op.name == "convolution.default"}
+    if kinds & {"grouped", "dense"}:
+        return "convolution"
+    return "pointwise" if kinds & {"depthwise", "wide_depthwise", "pointwise"} else "attention"
 
 
 class Clock:

@@ -20,7 +20,7 @@ from course_lib.plan.replay import Program, compile_program, replay
 from course_lib.plan.stacks import Stack, find_stack
 from course_lib.plan.step_trace import StepTrace
 from course_lib.plan.timeline import Timeline, timeline
-from course_lib.plan.workspaces import WorkspaceRule, kind_of
+from course_lib.plan.workspaces import WorkspaceRule
 from course_lib.units import format_bytes
 
 
@@ -181,20 +181,11 @@ def _family(precision: str) -> str:
 
 
 def margin(trace: StepTrace, stack: Stack) -> float:
-    """By what share the safe figure lies above the typical one, by the kind of model (:func:`stratum`)."""
-    return stack.margins[_family(trace.precision)][stratum(trace)]
+    """What share of the reserved bytes the safe figure adds.
 
-
-def stratum(trace: StepTrace) -> str:
-    """The kind of model that a trace shows, by the convolutions in it.
-
-    ``attention``: none beside the stem. ``pointwise``: 1 x 1 and depthwise only. ``convolution``: dense or
-    grouped k x k ones, where cuDNN's choice of a kernel can decide over gigabytes.
+    Of the reserved ones alone: the context beside them is the same for every model, and known.
     """
-    kinds = {kind_of(op).removesuffix("_nhwc") for op in trace.ops if op.name == "convolution.default"}
-    if kinds & {"grouped", "dense"}:
-        return "convolution"
-    return "pointwise" if kinds & {"depthwise", "pointwise"} else "attention"
+    return stack.margins[_family(trace.precision)]
 
 
 def plan_memory(
@@ -231,7 +222,7 @@ def plan_memory(
         parts.append(Part("batches that the loader keeps ready", loader, "calibrated"))
     return MemoryPlan(
         trace.model, card.name, trace.batch_size, trace.precision, rule.name, accumulate,
-        found.allocated, reserved, total, int(total * (1 + margin(trace, stack))), card.usable_bytes,
+        found.allocated, reserved, total, total + int(reserved * margin(trace, stack)), card.usable_bytes,
         tuple(parts), moments,
     )  # fmt: skip
 

@@ -26,8 +26,7 @@ class Stack:
     ``input_batches``: copies of the input batch that the loader keeps on the card beside the one in use.
     ``reserved_factor``: correction of the reserved bytes. ``cudnn_benchmark``: whether the script sets
     it. ``multiples``: convolution workspaces by precision (``full``, ``half``), see ``workspaces.py``.
-    ``margins``: how much the safe figure lies above the typical one, by precision and stratum, see
-    ``memory.py``.
+    ``margins``: what share of the reserved bytes the safe figure adds, by precision.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Stack:
     reserved_factor: float
     cudnn_benchmark: bool
     multiples: Mapping[str, Mapping[str, float]]
-    margins: Mapping[str, Mapping[str, float]]
+    margins: Mapping[str, float]
     note: str
 
 

@@ -27,8 +27,8 @@ _ATTENTION_BACKWARD = (
 
 
 def kind_of(op: Op) -> str:
-    """The kind of a convolution: ``stem``, ``depthwise``, ``grouped``, ``pointwise`` or ``dense``, with
-    ``_nhwc`` if channels last.
+    """The kind of a convolution: ``stem``, ``depthwise``, ``wide_depthwise`` (kernels above 3 x 3),
+    ``grouped``, ``pointwise`` or ``dense``, with ``_nhwc`` if channels last.
     """
     backward = op.name == "convolution_backward.default"
     image, weight = (op.inputs[1], op.inputs[2]) if backward else (op.inputs[0], op.inputs[1])
@@ -37,7 +37,7 @@ def kind_of(op: Op) -> str:
     if image[1] <= STEM_CHANNELS:
         return "stem"
     if groups == image[1] and groups > 1:
-        kind = "depthwise"
+        kind = "wide_depthwise" if max(weight[2:]) > 3 else "depthwise"
     elif groups > 1:
         kind = "grouped"
     else:

@@ -9,7 +9,7 @@ from course_lib.accelerators import Accelerator, find_accelerator
 from course_lib.errors import CourseError
 from course_lib.plan.allocator import MIB, CachingAllocator
 from course_lib.plan.batch_size import BatchTraces, largest_batch, plan_workload, traces_of
-from course_lib.plan.memory import largest_batch_that, margin, plan_memory, stratum
+from course_lib.plan.memory import largest_batch_that, margin, plan_memory
 from course_lib.plan.model_names import named_workload
 from course_lib.plan.optimizers import optimizer_rule
 from course_lib.plan.replay import Borrowed, compile_program, replay
@@ -160,6 +160,7 @@ def conv(groups: int, channels: int, kernel: int, layout: str = "contiguous") ->
         (conv(4, 16, 3), "grouped"),
         (conv(16, 16, 3), "depthwise"),
         (conv(16, 16, 3, "channels_last"), "depthwise_nhwc"),
+        (conv(16, 16, 7, "channels_last"), "wide_depthwise_nhwc"),
     ],
 )
 def test_kinds_of_convolutions(op: Op, kind: str) -> None:
@@ -181,12 +182,12 @@ def test_a_workspace_raises_the_peak_and_trials_empty_the_cache(resnet: StepTrac
     assert peak(WorkspaceRule({}, benchmark=True)).reserved_peak != bare.reserved_peak
 
 
-def test_strata_and_stacks(resnet: StepTrace) -> None:
-    assert stratum(resnet) == "convolution"
-    assert stratum(trace(named_workload("gpt", sequence=16, micro_batch=1))) == "attention"
+def test_stacks(resnet: StepTrace) -> None:
     for name in ("current", "a100-timm", "rtx3090-timm"):
         stack = find_stack(name)
         assert 200 < stack.context_mib < 2500
         assert 0 < margin(resnet, stack) < 0.5
+        plan = plan_memory(resnet, card_of(100_000), stack=stack)
+        assert plan.safe - plan.total == int(plan.reserved * margin(resnet, stack)), "not of the context too"
     with pytest.raises(CourseError, match="known are current"):
         find_stack("none")
