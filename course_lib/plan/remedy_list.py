@@ -153,11 +153,13 @@ class Remedies:
         head = "".join(
             f"<th>{name}</th>" for name in ("remedy", "total", "safe", "", "work", "what it changes")
         )
-        left = ' style="text-align:left"'
+        left = "text-align:left"
+        whole = "white-space:nowrap"
         body = "".join(
             "<tr>"
             + "".join(
-                f"<td{left if column in (0, 5) else ''}>{html.escape(cell)}</td>"
+                f'<td style="{left if column in (0, 5) else ""};{whole if column < 5 else ""}">'
+                f"{html.escape(cell)}</td>"
                 for column, cell in enumerate(row)
             )
             + "</tr>"

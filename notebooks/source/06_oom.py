@@ -17,7 +17,7 @@ import os
 
 quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
 memory = "96 MiB"  # what the training below may use
-card = "RTX 3060 12GB"  # the card that predictions are made for
+card = ""  # the card that predictions are made for; empty: this machine's, or else an RTX 3060
 seed = 0
 
 # %%
@@ -33,6 +33,7 @@ from course_lib.teach.plots_batch import plot_rule, plot_trials
 from course_lib.teach.plots_oom import plot_memory, plot_step
 from course_lib.units import format_bytes
 
+card = card or lab.own_card()
 this_machine()
 
 # %% [markdown]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from html import escape
@@ -33,7 +34,8 @@ PRECISIONS = ("fp32", "bf16")
 OPTIMIZERS = ("sgd-plain", "sgd", "adamw")
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 SAVED_BATCHES = (4, 8)  # the others lie on the straight line through these
-CARDS = ("RTX 3060 12GB", "T4", "RTX 3090", "A100 80GB")
+USUAL_CARD = "RTX 3060 12GB"
+CARDS = (USUAL_CARD, "T4", "RTX 3090", "A100 80GB")
 TABLE_PRECISION, TABLE_OPTIMIZER = "fp32", "adamw"
 
 
@@ -59,7 +61,7 @@ def memory_of(
     precision: str = "fp32",
     optimizer: str = "sgd",
     checkpointing: bool = False,
-    card: str = "RTX 3060 12GB",
+    card: str = USUAL_CARD,
     other: str = "A100 80GB",
 ) -> MemoryOfStep:
     """The memory of one training step of ResNet-50, predicted for two cards from saved traces.
@@ -79,13 +81,23 @@ def memory_of(
     return MemoryOfStep(said, *plans)
 
 
+def own_card() -> str:
+    """The name of this machine's card where the table knows it, else that of a usual one."""
+    import torch
+
+    if torch.cuda.is_available():
+        with suppress(CourseError):
+            return find_accelerator(torch.cuda.get_device_name(0)).name
+    return USUAL_CARD
+
+
 def resnet50_trace(batch_size: int = 32, image_size: int = 224, *, checkpointing: bool = False) -> StepTrace:
     """The saved trace of one training step of ResNet-50 in float32."""
     return _saved(image_size, "fp32", checkpointing).at(batch_size)
 
 
 def lab(card: str | None = None) -> Lab:
-    """Controls over `memory_of`; ``card`` is the learner's, the RTX 3060 if they have none in the table."""
+    """Controls over `memory_of`; ``card`` is the learner's, this machine's if none is given."""
     names = [one.name for one in accelerators() if one.vendor == "NVIDIA" and one.usable_mib is not None]
     return Lab(
         memory_of,
@@ -95,7 +107,7 @@ def lab(card: str | None = None) -> Lab:
             "precision": choices("precision", PRECISIONS, "fp32"),
             "optimizer": choices("optimizer", OPTIMIZERS, "sgd"),
             "checkpointing": menu("checkpointing", (False, True), False),
-            "card": menu("your card", names, card if card in names else "RTX 3060 12GB"),
+            "card": menu("your card", names, card if card in names else own_card()),
             "other": menu("another card", names, "A100 80GB"),
         },
         show=lambda answers: plot_memory({one.result.setting: one.result.plan for one in answers},
@@ -104,7 +116,7 @@ def lab(card: str | None = None) -> Lab:
     )  # fmt: skip
 
 
-def your_model_lab(workload: Workload, card: str = "RTX 3060 12GB") -> MeasuringLab:
+def your_model_lab(workload: Workload, card: str = USUAL_CARD) -> MeasuringLab:
     """Controls over the memory plan of a workload of one's own, which is traced when Measure is pressed."""
     made: dict[tuple[Any, ...], BatchTraces] = {}
 

@@ -1,6 +1,7 @@
 """The lab of lesson 06 answers from traces that are those of the tracer today; so does its table."""
 
 import pytest
+import torch
 
 from course_lib.accelerators import find_accelerator
 from course_lib.errors import CourseError
@@ -55,7 +56,19 @@ def test_the_lab_keeps_the_last_three_settings_and_starts_with_the_learners_card
     shown = made._repr_mimebundle_()["text/html"]
     assert "batch 256" in shown
     assert "batch 32," not in shown
-    assert lab("no card of the table").values["card"] == "RTX 3060 12GB"
+    assert lab("no card of the table").values["card"] == oom.own_card()
+
+
+@pytest.mark.parametrize(
+    ("driver_says", "card"),
+    [("NVIDIA GeForce RTX 4090", "RTX 4090"), ("Some New Card", "RTX 3060 12GB"), (None, "RTX 3060 12GB")],
+)
+def test_the_learners_own_card_comes_first(
+    driver_says: str | None, card: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: driver_says is not None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: driver_says)
+    assert oom.own_card() == card
 
 
 def test_a_model_of_ones_own_is_traced_when_measure_is_pressed() -> None:
