@@ -28,6 +28,7 @@ from course_lib.train.equivalence.windows_seen import Seen, look_at, structure_f
 UNKNOWN_INPUTS = (
     "the model was given inputs that the step had changed; which batch they are from was taken from the order"
 )
+_OF_BATCHES = {"batch_used_twice", "batch_skipped"}
 _DISTURBING = {"clip_every_micro_batch", "no_sync_inverted", "never_synchronised"}
 
 
@@ -47,18 +48,20 @@ def judge_records(records: list[Record], task: Task, *, wants_schedule: bool) ->
         _differences(records, task, gradients, clip, natural) if paired else (None, None)
     )
     faults: list[Fault] = []
+    equal = gradient_difference is not None and gradient_difference < TOLERANCE
     for record, look in zip(records, looks, strict=True):
-        faults += look.faults
-        by_hand = not any(name.startswith("clip") for name, _ in record.calls)
-        same = by_hand and gradient_difference is not None and gradient_difference < TOLERANCE
+        # Equal updates cannot come from other batches: then equal samples were taken for one another.
+        faults += [f for f in look.faults if not (equal and not natural and f.id in _OF_BATCHES)]
+        same = equal and not any(name.startswith("clip") for name, _ in record.calls)
         if look.seen is not None and look.aligned and not look.disturbed and not same:
             faults += weight_faults(of_rank[record.rank], look.seen, task, record.rank, scale=_scale(record))
     notes = [note for look in looks for note in look.notes]
     if not faults and weight_difference is not None and weight_difference > TOLERANCE:
         notes.append("the weights differ: the step has an optimizer or a learning rate of its own")
     worst = max((a.unexplained for a in attributions), default=0.0)
-    if not faults and (worst > 1e-6 or (gradient_difference or 0.0) > TOLERANCE):
-        faults.append(_unexplained(worst, gradient_difference))
+    if not faults and not equal:
+        made = max(len(record.updates) for record in records)
+        faults.append(_unexplained(worst, gradient_difference, made, due))
     return Proof(
         faults=tuple({found.id: found for found in reversed(faults)}.values())[::-1],
         natural=natural,
@@ -142,8 +145,11 @@ def _differences(
     return gradient, max(_difference(record.weights[-1], weights) for record in records)
 
 
-def _unexplained(worst: float, gradient_difference: float | None) -> Fault:
-    told = [f"gradients differ by up to {gradient_difference:.1e}"] if gradient_difference is not None else []
+def _unexplained(worst: float, gradient_difference: float | None, made: int, due: int) -> Fault:
+    if gradient_difference is None:
+        told = [f"{made} updates, and the large batch makes {due}"]
+    else:
+        told = [f"gradients differ by up to {gradient_difference:.1e}"]
     if worst > 1e-6:
         told.append(f"{worst:.2%} of a gradient comes from none of the batches")
     return fault("unexplained", "; ".join(told))

@@ -115,7 +115,11 @@ def by_nature(task: Task, gradients: MicroGradients) -> tuple[str, ...]:
         )
         total = task.total(window)
         parts = sum(
-            (task.total([number]) / total * gradients.gradient(task.batches[number]) for number in window),
+            (
+                task.total([number]) / total * gradients.gradient(task.batches[number])
+                for number in window
+                if task.total([number])
+            ),
             start=torch.zeros_like(whole),
         )
     difference = float((whole - parts).norm() / whole.norm().clamp_min(1e-300))

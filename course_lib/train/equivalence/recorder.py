@@ -43,6 +43,7 @@ class Recorder:
         self.latest_batch: int | None = None
         self._trained = [p for p in model.parameters() if p.requires_grad]
         self._ids = {id(p) for p in self._trained}
+        self._keys = [_keys(next(tensors_in(batch))) for batch in task.batches]
         self._places = self._index()
         self._unclipped: Tensor | None = None
         self._scaler_busy = 0
@@ -147,18 +148,26 @@ class Recorder:
         """Which samples go in: found by their content, else the batch that was handed out last."""
         first = next(tensors_in(inputs), None)
         keys = [] if first is None else _keys(first)
+        whole = [number for number, of_batch in enumerate(self._keys) if of_batch == keys]
+        if whole:
+            passed = {f.samples[0][0] for f in self.record.forwards if f.epoch == self.epoch}
+            fresh = [number for number in whole if number not in passed]
+            number = self.latest_batch if self.latest_batch in whole and not fresh else (fresh or whole)[0]
+            return [(number, row) for row in range(len(keys))]
         places = [self._places.get(key, []) for key in keys]
         if keys and all(places):
-            latest = self.latest_batch
-            return [next((p for p in found if p[0] == latest), found[0]) for found in places]
+            found: list[tuple[int, int]] = []
+            for options in places:  # equal samples count one after the other
+                found.append(next((place for place in options if place not in found), options[0]))
+            return found
         self.record.unknown_inputs += 1
         number = self.latest_batch or 0
         return [(number, row) for row in range(len(self.task.units[number]))]
 
     def _index(self) -> dict[bytes, list[tuple[int, int]]]:
         places: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
-        for number, batch in enumerate(self.task.batches):
-            for row, key in enumerate(_keys(next(tensors_in(batch)))):
+        for number, keys in enumerate(self._keys):
+            for row, key in enumerate(keys):
                 places[key].append((number, row))
         return dict(places)
 

@@ -132,6 +132,8 @@ class Task:
                 f"{MOST_PARAMETERS:,}. It is about the step, not about the model: take a smaller one."
             )
         self.units = [self._units(batch) for batch in self.batches]
+        if not all(self.total(window) for window in self.windows()):
+            raise CourseError("There is a window in which no token counts: its mean does not exist.")
 
     @property
     def loss_fn(self) -> Callable[[Tensor, Tensor], Tensor]:

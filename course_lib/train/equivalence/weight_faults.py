@@ -74,7 +74,7 @@ def _is_whole(own: dict[Column, float], task: Task, rank: int) -> bool:
     """Whether the update saw each micro-batch of its window once: else its weights cannot add up."""
     numbers = {number for _, number in own}
     due = next(w for w in task.windows() if numbers & set(w))
-    mine = {number for number in due if number in task.of_rank(rank)}
+    mine = {number for number in due if number in task.of_rank(rank) and task.total([number])}
     return numbers == mine and all(abs(part - 1) < 0.01 for part in own.values())
 
 

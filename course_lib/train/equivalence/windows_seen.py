@@ -19,10 +19,11 @@ Column = tuple[int, int]
 class Seen:
     """The parts of micro-batches that passed forward before each update of a rank, and after the last one.
 
-    A part of 1 is the whole micro-batch. `own` has an entry for each update; `tails` one for each epoch,
-    with what passed after its last update (and so before the first one of the next epoch). `passed` counts
-    all of them. `company` are the updates before which a rank only kept the others company: it repeated a
-    batch that then counts for nothing. `leaked` says that gradients of a tail are in a later update.
+    A part of 1 is the whole micro-batch; one in which nothing counts is left out. `own` has an entry for each
+    update; `tails` one for each epoch, with what passed after its last update (and so before the first one of
+    the next epoch). `passed` counts all of them. `company` are the updates before which a rank only kept the
+    others company: it repeated a batch that then counts for nothing. `leaked` says that gradients of a tail
+    are in a later update.
     """
 
     own: tuple[dict[Column, float], ...]
@@ -67,8 +68,8 @@ def structure_faults(seen: Seen, task: Task, rank: int) -> tuple[list[Fault], bo
 
     Where they are not, numbers cannot be compared window by window.
     """
-    k = task.reference.accumulation_steps
-    mine = list(task.of_rank(rank))
+    mine = [number for number in task.of_rank(rank) if task.total([number])]
+    wanted = [len(numbers) for window in task.windows() if (numbers := set(window) & set(mine))]
     lengths = [
         round(sum(parts.values()), 6) for number, parts in enumerate(seen.own) if number not in seen.company
     ]
@@ -82,8 +83,8 @@ def structure_faults(seen: Seen, task: Task, rank: int) -> tuple[list[Fault], bo
     if not lengths:
         return found, False
     (usual, _), *_ = Counter(lengths).most_common(1)
-    due = min(k, len(mine))
-    if usual == 1 and due > 1:
+    due = max(wanted)
+    if set(lengths) == {1} and due > 1:
         evidence = f"{len(lengths)} updates, each after one micro-batch; {due} should make one"
         return [*found, fault("step_every_micro_batch", evidence)], False
     if usual != due and due not in lengths:
@@ -91,23 +92,23 @@ def structure_faults(seen: Seen, task: Task, rank: int) -> tuple[list[Fault], bo
         return [*found, fault("other_window", evidence)], False
     aligned = True
     first = [i for i, parts in enumerate(seen.own) if (0, mine[0]) in parts]
-    if first and round(sum(seen.own[first[0]].values()), 6) < due:
-        evidence = f"the first update came after {lengths[0]:g} of {due} micro-batches"
+    if first and round(sum(seen.own[first[0]].values()), 6) < wanted[0]:
+        evidence = f"the first update came after {lengths[0]:g} of {wanted[0]} micro-batches"
         found.append(fault("first_window_short", evidence))
         aligned = False
-    found += _coverage(seen, task, mine, k)
+    found += _coverage(seen, task, mine)
     return found, aligned
 
 
-def _coverage(seen: Seen, task: Task, mine: list[int], k: int) -> list[Fault]:
+def _coverage(seen: Seen, task: Task, mine: list[int]) -> list[Fault]:
     """Batches that were used twice, or never, and windows that were left over."""
     found: list[Fault] = []
     passed = seen.passed
     twice = [column for column, part in passed.items() if part > 1.01]
     if twice:
         found.append(fault("batch_used_twice", f"{_told(twice)} passed forward {passed[twice[0]]:.3g} times"))
-    rest = len(mine) % k
-    last = mine[-rest:] if rest else []
+    own = [numbers for window in task.windows() if (numbers := [n for n in window if n in mine])]
+    last = own[-1] if len(own[-1]) < len(own[0]) else []
     never = [(e, n) for e in range(task.reference.epochs) for n in mine if (e, n) not in passed]
     lost = sorted({column for tail in seen.tails for column in tail} | {c for c in never if c[1] in last})
     skipped = [column for column in never if column not in lost]
@@ -124,7 +125,8 @@ def _parts(record: Record, begin: int, end: int, task: Task) -> dict[Column, flo
     parts: Counter[Column] = Counter()
     for forward in record.forwards[begin:end]:
         for number, _ in forward.samples:
-            parts[forward.epoch, number] += 1 / len(task.units[number])  # type: ignore[assignment]
+            if task.total([number]):
+                parts[forward.epoch, number] += 1 / len(task.units[number])  # type: ignore[assignment]
     return dict(parts)
 
 

@@ -169,10 +169,15 @@ def test_the_courses_windows_equal_the_large_batch_for_any_sizes(k, sizes, seed,
     def make_batches():
         if weight_by == "samples":
             return [(torch.randn(n, 12), torch.randint(5, (n,))) for n in sizes]
-        return [
-            (torch.randint(13, (2, n)), torch.randint(13, (2, n)).masked_fill(torch.rand(2, n) < 0.3, -100))
-            for n in sizes
-        ]
+        made = []
+        for number, n in enumerate(sizes):
+            targets = torch.randint(13, (2, n)).masked_fill(torch.rand(2, n) < 0.3, -100)
+            if number % k == 0:
+                targets[0, 0] = 1  # a window must have a token
+            elif n == 1:
+                targets[:] = -100  # and a batch need not
+            made.append((torch.randint(13, (2, n)), targets))
+        return made
 
     def step(model, loader, optimizer, criterion):
         count = samples_in if weight_by == "samples" else tokens_in
@@ -182,9 +187,8 @@ def test_the_courses_windows_equal_the_large_batch_for_any_sizes(k, sizes, seed,
 
     reference = Reference(k, epochs=1, make_batches=make_batches, seed=seed, weight_by=weight_by)
     proof = prove(step, reference)
-    if weight_by == "samples":
-        assert proof.equivalent, str(proof)
-        assert proof.gradient_difference <= 1e-10
+    assert proof.equivalent, str(proof)
+    assert proof.gradient_difference <= 1e-10
 
 
 def test_nothing_is_left_changed():
@@ -267,6 +271,10 @@ def test_a_reference_that_makes_no_sense_is_told(settings, told):
         ({"make_model": lambda: nn.Linear(2000, 2000)}, "smaller one"),
         ({"make_batches": lambda: [(torch.rand(0, 12), torch.zeros(0))]}, "without a sample"),
         ({"make_batches": lambda: [torch.rand(3, 12)] * 4, "weight_by": "tokens"}, "pair"),
+        (
+            {"make_batches": lambda: [(torch.ones(1, 2), torch.full((1, 2), -100))], "weight_by": "tokens"},
+            "no token counts",
+        ),
     ],
 )
 def test_a_task_that_cannot_be_trained_on_is_told(settings, told):
