@@ -241,7 +241,22 @@ def _replica(around: Around) -> Told | None:
     return None if around.figures["replica"] is None else Told(_REPLICA)
 
 
+_OTHER_BACKEND = fault(
+    "ddp.tensor_not_on_the_backends_device",
+    "The backend cannot work with tensors on this device",
+    "NCCL exchanges tensors on cards alone; gloo those of the CPU. A number or a list that is gathered is "
+    "most often still on the CPU.",
+    "Move the tensor to the rank's card before the collective; or "
+    "init_process_group('cpu:gloo,cuda:nccl'), which serves both.",
+    "Another port, or a longer timeout.",
+)
+
 WORDINGS = (
+    wording(
+        ("No backend type associated with device type", "Tensors must be CUDA and dense"),
+        _OTHER_BACKEND,
+        r"device\s+type\s+(?P<device>\w{2,10})",
+    ),
     wording("invalid device ordinal", _ordinal),
     wording("Expected to have finished reduction in the prior iteration", _unused),
     wording("Expected to mark a variable ready only once", _ready_twice),

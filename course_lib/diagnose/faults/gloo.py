@@ -66,7 +66,28 @@ def _monitored(around: Around) -> Told:
     )
 
 
+_NO_INTERFACE = fault(
+    "gloo.no_network_interface",
+    "Gloo found no network interface, or not the one that was named",
+    "It looks up an address for the host's own name, or for GLOO_SOCKET_IFNAME. A name that leads nowhere, "
+    "a VPN, or an interface that is not on this machine gives this.",
+    "Unset GLOO_SOCKET_IFNAME, or set it to an interface that ip addr lists (lo for one machine); on "
+    "Windows and macOS put MASTER_ADDR=127.0.0.1.",
+    ("Another port.", "A longer timeout."),
+    certainty="likely",
+)
+
+
 WORDINGS = (
+    wording(
+        (
+            "makeDeviceForHostname",
+            "makeDeviceForInterface",
+            "Unable to find address for",
+            "Unable to find interface for",
+        ),
+        _NO_INTERFACE,
+    ),
     wording(("op.preamble.length", "invalid tensor size at index"), _gloo_sizes),
     wording(("failed to pass monitoredBarrier", "while waiting for send/recv from rank"), _monitored),
     wording(("ms for recv operation to complete", "ms for send operation to complete"), _gloo_timeout),

@@ -93,16 +93,16 @@ def _system(around: Around) -> Told | None:
     if around.says("no socket interface found", "Bootstrap : no socket"):
         why = "NCCL found no network interface that it may use."
         first = (
-            "Unset NCCL_SOCKET_IFNAME, or set it to an interface that ip addr lists on every node "
-            "(not docker0 or lo)."
+            "Unset NCCL_SOCKET_IFNAME, or set it to an interface that ip addr lists on every node (not "
+            "docker0 or lo)."
         )
         name = "nccl.no_network_interface"
     elif around.says(
         "Connection refused", "Connection timed out", "No route to host", "Connect to", "connection closed"
     ):
         why = (
-            "A connection between two nodes or ranks could not be made: a firewall, the wrong "
-            "interface, or a peer that is gone."
+            "A connection between two nodes or ranks could not be made: a firewall, the wrong interface, "
+            "or a peer that is gone."
         )
         first = (
             "Set NCCL_SOCKET_IFNAME to the interface by which the nodes reach each other, open the ports "
@@ -113,8 +113,8 @@ def _system(around: Around) -> Told | None:
         return None
     else:
         why = (
-            "A call to the system failed inside NCCL: a socket, shared memory, the driver. The text "
-            "does not say which."
+            "A call to the system failed inside NCCL: a socket, shared memory, the driver. The text does "
+            "not say which."
         )
         first = (
             "Run once with NCCL_DEBUG=INFO and read the first line with WARN; then check /dev/shm (docker "
@@ -180,8 +180,8 @@ def _usage(around: Around) -> Told | None:
         fault(
             "nccl.invalid_usage",
             "NCCL was called in a way that it does not allow, most often two ranks on one card",
-            "Versions before 2.19 do not print which two ranks share a card. Other causes: ranks that "
-            "disagree about their number, or tensors of different cards in one call.",
+            "Without NCCL_DEBUG=WARN many versions do not print which two ranks share a card. Other "
+            "causes: ranks that disagree about their number, or tensors of different cards in one call.",
             'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first thing in each rank, at most one '
             "process for each visible "
             "GPU; NCCL_DEBUG=WARN prints the reason.",

@@ -158,7 +158,24 @@ def _sent_too_large(around: Around) -> Told | None:
     return Told(_TOO_LARGE) if around.says("reduction.py", "ForkingPickler", "popen_spawn", "spawn") else None
 
 
+_CHILD_DIED = fault(
+    "dataloader.child_died_at_start",
+    "A child process ended while it was being started, and the pipe to it broke",
+    "The parent's message is the echo. The child failed first: no memory to import torch again (the page "
+    "file), a missing main guard, or an import that fails.",
+    "Run with num_workers=0 to see the true error; guard the start with if __name__ == '__main__'; with "
+    "many workers, look at memory and page file.",
+    "Treating it as a fault of the network.",
+    certainty="likely",
+)
+
+
+def _broken_pipe(around: Around) -> Told | None:
+    return Told(_CHILD_DIED) if around.says("ForkingPickler", "popen_spawn", "reduction.py") else None
+
+
 WORDINGS = (
+    wording("BrokenPipeError: [Errno 32]", _broken_pipe),
     wording("Cannot re-initialize CUDA in forked subprocess", _forked_cuda),
     wording(
         (

@@ -25,6 +25,7 @@ _LEVELS = {
     "dataloader.pin_memory_thread_died": 2,
     "dataloader.worker_aborted": 2,
     "dataloader.child_got_nothing": 2,
+    "dataloader.child_died_at_start": 2,
     "dp.error_in_a_replica": 2,
     "nccl.desync": 2,
     "nccl.deadlock_not_slow": 3,

@@ -217,6 +217,16 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         {"device": 3},
     ),
     ("train.py: error: unrecognized arguments: --local-rank=0", "ddp.launcher_argument", {}),
+    (
+        "RuntimeError: No backend type associated with device type cpu",
+        "ddp.tensor_not_on_the_backends_device",
+        {"device": "cpu"},
+    ),
+    (
+        "[enforce fail at gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: eth7",
+        "gloo.no_network_interface",
+        {},
+    ),
     # how processes end
     (
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\nRoot Cause "
@@ -338,6 +348,11 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "dataloader.few_workers_hint",
         {"loader": "train_dataloader", "workers_suggested": 31},
     ),
+    (
+        "multiprocessing/popen_spawn_win32.py, in __init__\nBrokenPipeError: [Errno 32] Broken pipe",
+        "dataloader.child_died_at_start",
+        {},
+    ),
     # CUDA
     (
         "../aten/src/ATen/native/cuda/Loss.cu:242: nll_loss_forward: block: [0,0,0], thread: [3,0,0] "
@@ -400,6 +415,11 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "RuntimeError: size mismatch, m1: [32 x 512], m2: [256 x 10] at x.cpp:41",
         "tensors.shapes_of_linear_layer",
         {},
+    ),
+    (
+        "RuntimeError: \"nll_loss_forward_reduce_cuda_kernel_2d_index\" not implemented for 'Int'",
+        "tensors.type_not_supported",
+        {"type": "Int"},
     ),
     # checkpoints
     (
