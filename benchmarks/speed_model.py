@@ -25,7 +25,7 @@ from course_lib.plan.kind_words import words
 from course_lib.plan.op_kinds import Work
 from course_lib.plan.optimizers import optimizer_rule
 from course_lib.plan.roofline import rates_of
-from course_lib.plan.step_work import optimizer_work
+from course_lib.plan.step_work import optimizer_launches, optimizer_work
 
 FLOAT = torch.float64
 REFERENCE = "RTX 3090"
@@ -100,7 +100,12 @@ class Arrays:
         self.inverse = torch.where(dims > 0, 1 / dims.clamp(min=1), torch.zeros_like(dims))
         self.count, self.kernels, self.shift, self.cached = table[:, 7:11].unbind(1)
         self.truth = torch.tensor([math.log(case.seconds) for case in self.cases], dtype=FLOAT)
-        self.launches = torch.tensor([case.work.launches for case in self.cases], dtype=FLOAT)
+        self.launches = torch.tensor([launches(case) for case in self.cases], dtype=FLOAT)
+
+
+def launches(case: Case) -> int:
+    """How many operations the processor hands out in a step."""
+    return case.work.launches + (optimizer_launches(SGD) if case.table.mode == "train" else 0)
 
 
 def pieces(case: Case) -> Counter[Work]:
