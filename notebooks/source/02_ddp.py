@@ -10,12 +10,12 @@
 # - say which rank failed first, and why, when all of them print errors;
 # - tell whether more cards would help, before you rent them.
 #
-# **Time**: 40 minutes. **Needs**: any computer with 4 GiB of memory; no GPU, no network. You know lesson 00.
+# **Time**: 40 minutes. **Needs**: any computer; no GPU, no network. You know lesson 00.
 
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # few and short launches, for small machines and for tests
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # few and short launches
 steps = 30 if quick else 60
 pairs = 6 if quick else 15
 
@@ -54,7 +54,7 @@ for attempt in attempts:
 
 # %% [markdown]
 # Look at the losses of the first version that printed some, and at those of the last. The first one *runs*, without
-# any error, and does not learn. On your own machine you saw some of these faults; here are all of them:
+# any error, and hardly learns. On your own machine you saw some of these faults; here are all of them:
 
 # %%
 for number, mend in enumerate(MENDS, start=1):
