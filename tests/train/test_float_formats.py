@@ -49,6 +49,13 @@ def test_tf32_is_the_nearest_of_its_numbers(value: float) -> None:
     assert rounded(torch.tensor(held), "tf32").item() == held
 
 
+@pytest.mark.parametrize(
+    ("value", "held"), [(1 + 2**-11, 1.0), (1 + 3 * 2**-11, 1 + 2**-9), (-1 - 2**-11, -1.0)]
+)
+def test_tf32_rounds_ties_to_even(value: float, held: float) -> None:
+    assert rounded(torch.tensor(value), "tf32").item() == held
+
+
 @given(st.floats(-1e5, 1e5, width=32), st.sampled_from(list(FLOAT_FORMATS)))
 def test_the_bits_stand_for_the_number(value: float, name: str) -> None:
     bits = bits_of(value, name)

@@ -73,6 +73,7 @@ def test_saved_bytes_are_those_of_a_layer_counted_by_hand() -> None:
     assert saved_bytes(model, batch, "fp32", loss) == 4 * 16 * 4  # the sigmoid's output; the rest is there
     # bf16: the sigmoid's output and a short copy of the inputs; nobody asks for the gradient of the inputs
     assert saved_bytes(model, batch, "bf16", loss) == 2 * (4 * 16 + 4 * 8)
+    assert saved_bytes(nn.Sequential(nn.Linear(8, 8), model), batch, "fp32", loss) == 4 * (4 * 16 + 4 * 8)
     two = nn.Sequential(nn.Linear(8, 8), model)  # here the second layer's weights are needed, in a copy
     assert saved_bytes(two, batch, "bf16", loss) == 2 * (4 * 16 + 4 * 8 + 4 * 8 + 8 * 16)
 
