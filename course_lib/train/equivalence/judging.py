@@ -28,6 +28,10 @@ from course_lib.train.equivalence.windows_seen import Seen, look_at, structure_f
 UNKNOWN_INPUTS = (
     "the model was given inputs that the step had changed; which batch they are from was taken from the order"
 )
+OWN_OPTIMIZER = (
+    "each update has the right gradient, and the weights go another way: the step has an optimizer, a "
+    "learning rate or another change of the weights of its own"
+)
 _OF_BATCHES = {"batch_used_twice", "batch_skipped"}
 _DISTURBING = {"clip_every_micro_batch", "no_sync_inverted", "never_synchronised"}
 
@@ -44,30 +48,28 @@ def judge_records(records: list[Record], task: Task, *, wants_schedule: bool) ->
     looks = [_look(record, task, of_rank[record.rank], clip, rate) for record in records]
     due = task.reference.epochs * len(task.windows())
     paired = all(look.aligned for look in looks) and all(len(r.updates) == due for r in records)
-    gradient_difference, weight_difference = (
-        _differences(records, task, gradients, clip, natural) if paired else (None, None)
-    )
+    different = _differences(records, task, gradients, clip, natural) if paired else _Differences()
+    large_equal = different.equal and different.beside_large
     faults: list[Fault] = []
-    equal = gradient_difference is not None and gradient_difference < TOLERANCE
     for record, look in zip(records, looks, strict=True):
         # Equal updates cannot come from other batches: then equal samples were taken for one another.
-        faults += [f for f in look.faults if not (equal and not natural and f.id in _OF_BATCHES)]
-        same = equal and not any(name.startswith("clip") for name, _ in record.calls)
+        faults += [f for f in look.faults if not (large_equal and f.id in _OF_BATCHES)]
+        same = different.equal and not any(name.startswith("clip") for name, _ in record.calls)
         if look.seen is not None and look.aligned and not look.disturbed and not same:
             faults += weight_faults(of_rank[record.rank], look.seen, task, record.rank, scale=_scale(record))
     notes = [note for look in looks for note in look.notes]
-    if not faults and weight_difference is not None and weight_difference > TOLERANCE:
-        notes.append("the weights differ: the step has an optimizer or a learning rate of its own")
+    if not faults and different.equal and not natural and not different.beside_large:
+        notes.append(OWN_OPTIMIZER)
     worst = max((a.unexplained for a in attributions), default=0.0)
-    if not faults and not equal:
+    if not faults and not different.equal:
         made = max(len(record.updates) for record in records)
-        faults.append(_unexplained(worst, gradient_difference, made, due))
+        faults.append(_unexplained(worst, different.gradient, made, due))
     return Proof(
         faults=tuple({found.id: found for found in reversed(faults)}.values())[::-1],
         natural=natural,
         notes=tuple(dict.fromkeys(notes)),
-        gradient_difference=gradient_difference,
-        weight_difference=weight_difference,
+        gradient_difference=different.gradient,
+        weight_difference=different.weights,
         updates=max(len(record.updates) for record in records),
         expected_updates=due,
         made_of=_made_of(attributions),
@@ -121,28 +123,48 @@ def _is_alone(attributions: list[Attribution], task: Task) -> bool:
     return all(float(a.ratios[:, others].abs().max()) < OLD for a in attributions)
 
 
+@dataclass(frozen=True)
+class _Differences:
+    """The largest relative differences; `weights` at the end.
+
+    `beside_large` says that the gradients were compared with the large batch's run. Otherwise each was
+    compared with the mean over its own forward passes, at the weights of that moment: for a model that is not
+    equal by nature, and for a step with an optimizer of its own, whose weights go another way.
+    """
+
+    gradient: float | None = None
+    weights: float | None = None
+    beside_large: bool = False
+
+    @property
+    def equal(self) -> bool:
+        return self.gradient is not None and self.gradient < TOLERANCE
+
+
 def _differences(
     records: list[Record], task: Task, gradients: MicroGradients, clip: Clip, natural: tuple[str, ...]
-) -> tuple[float, float | None]:
-    """The largest differences of gradients and weights; by nature unequal ones from the passes themselves."""
-    if natural:
-        expected = [
-            clip.clipped(_expected(number, records, task, gradients))
-            for number in range(len(records[0].updates))
-        ]
-        weights = None
-    else:
-        first_rate = float(task.optimizer(task.model()).param_groups[0]["lr"])
+) -> _Differences:
+    first_rate = float(task.optimizer(task.model()).param_groups[0]["lr"])
+    large = None
+    if not natural:
         large = run_large_batch(task, clip, expected_rates(records[0], first_rate)[0])
-        expected, weights = list(large.gradients), large.weights
-    gradient = max(
+        weights = max(_difference(record.weights[-1], large.weights) for record in records)
+        found = _Differences(_largest(records, large.gradients), weights, beside_large=True)
+        if found.equal:
+            return found
+    of_passes = tuple(
+        clip.clipped(_expected(number, records, task, gradients)) for number in range(len(records[0].updates))
+    )
+    own = _Differences(_largest(records, of_passes), found.weights if large else None)
+    return own if own.equal or not large else found
+
+
+def _largest(records: list[Record], expected: tuple[Tensor, ...]) -> float:
+    return max(
         _difference(update.gradient, expected[number])
         for record in records
         for number, update in enumerate(record.updates)
     )
-    if weights is None:
-        return gradient, None
-    return gradient, max(_difference(record.weights[-1], weights) for record in records)
 
 
 def _unexplained(worst: float, gradient_difference: float | None, made: int, due: int) -> Fault:

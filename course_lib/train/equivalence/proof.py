@@ -66,6 +66,8 @@ class Proof:
             return f"Not the same: {'; '.join(fault.title for fault in self.faults)}."
         if self.natural:
             return "No fault. Not the same by nature: " + "; ".join(self.natural) + "."
+        if self.weight_difference is not None and self.weight_difference > TOLERANCE:
+            return "The same gradients as the large batch, used in another way."
         return "The same as the large batch."
 
     def to_json(self) -> str:

@@ -140,6 +140,31 @@ def test_a_right_step_is_right_for_any_number_of_batches(micro_batches):
         assert proof.gradient_difference <= 1e-10
 
 
+def own_optimizer(model, loader, optimizer):
+    own = torch.optim.Adam(model.parameters(), lr=1e-3)
+    right_steps.modulo_and_end(model, loader, own, cross_entropy)
+
+
+def weights_kept_small(model, window, optimizer):
+    right_steps.a_window_at_a_time(model, window, optimizer)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.clamp_(-0.2, 0.2)
+
+
+def test_an_optimizer_of_its_own_is_no_fault_and_is_noted():
+    proof = prove(own_optimizer)
+    assert proof.faults == ()
+    assert "optimizer" in proof.notes[0]
+    assert "used in another way" in proof.verdict
+    assert proof.weight_difference > 1e-3
+
+
+def test_a_change_of_weights_between_updates_is_not_called_the_same():
+    proof = prove(weights_kept_small)
+    assert not proof.equivalent or "another way" in proof.verdict
+
+
 def test_equal_batches_cannot_be_told_apart_and_raise_nothing():
     def make_batches():
         return [(torch.randn(6, 12), torch.randint(5, (6,)))] * 11
