@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from course_lib.train.dtype_inspector import DtypeReport
     from course_lib.train.exponents import ExponentHistogram
+    from course_lib.train.format_times import FormatTimes
     from course_lib.train.scaler_life import ScalerLife
 
 FORMAT_COLOURS: Mapping[str, str] = {
@@ -229,6 +230,18 @@ class Gain:
     low: float | None = None
     high: float | None = None
     how: Literal["measured", "predicted", "published"] = "measured"
+
+
+def gains_of(times: FormatTimes, what: str) -> dict[str, Gain]:
+    """Each format's gain over fp32, by a name with `what` in it; an estimate where a format was not run."""
+    plain = times.times["fp32"].seconds
+    return {
+        f"{name}, {what}": Gain(one.speedup, one.low, one.high)
+        if one.speedup
+        else Gain(plain / one.seconds, how="predicted")
+        for name, one in times.times.items()
+        if name != "fp32"
+    }
 
 
 def plot_gains(gains: Mapping[str, Gain], *, title: str, axis: str = "times as fast as fp32") -> Picture:

@@ -48,23 +48,20 @@ print(f"{len(batches)} batches of {batch_size} digits, on {device}")
 # digits, in each of them. `time_steps` runs them in turns, so that other work on your machine slows all alike.
 
 # %%
-from course_lib.teach.plots_precision import Gain, plot_gains
+from course_lib.teach.plots_precision import Gain, gains_of, plot_gains
 from course_lib.train.format_times import time_steps
 
 torch.manual_seed(0)
 model = DigitsCNN().to(device)
-times = time_steps(model, batches[0], rounds=3 if quick else 20, budget_s=2.5 if quick else 8)
+times = time_steps(model, batches[0], rounds=3 if quick else 20, budget_s=4 if quick else 8)
 times
 
 # %%
-gains = {
-    f"{name}, this network": Gain(one.speedup, one.low, one.high)
-    for name, one in times.times.items() if one.speedup and name != "fp32"
-}
+gains = gains_of(times, "this network")
 plot_gains(gains, title="A training step, compared with fp32 on this machine")
 
 # %% [markdown]
-# Left of the black line, the advice made things worse. A device can **hold** a format and yet have no circuits for
+# A point left of the black line: there, the advice made things worse. A device can **hold** a format and yet have no circuits for
 # it: then each number is turned into a long one, computed with, and turned back. Most processors have no circuits for
 # fp16. A T4, the card of free Colab, is fast in fp16 and has none for bf16. So the first question is never "can
 # it?" but "is it fast?". The heart of all training is the product of two matrices. `choose` times one here, in each format.
@@ -258,7 +255,7 @@ def all_of(data, dtype):
 
 def accuracy(seed, precision=None, dtype=torch.float32):
     net = small_model(seed).to(dtype)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-4)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=2e-4)
     images, labels = all_of(train_set, dtype)
     for _ in range(epochs):
         order = torch.randperm(len(labels)).split(64)

@@ -9,6 +9,7 @@ from course_lib.models.zoo import DigitsCNN
 from course_lib.teach.picture import Picture
 from course_lib.teach.plots_precision import (
     Gain,
+    gains_of,
     plot_bits,
     plot_dtypes,
     plot_exponents,
@@ -19,6 +20,7 @@ from course_lib.teach.plots_precision import (
 from course_lib.train.dtype_inspector import inspect_dtypes
 from course_lib.train.exponents import histogram
 from course_lib.train.float_formats import FLOAT_FORMATS, bits_of
+from course_lib.train.format_times import FormatTime, FormatTimes
 from course_lib.train.scaler_life import ScalerLife, ScalerStep
 
 
@@ -94,6 +96,17 @@ def test_gains_between_very_slow_and_very_fast() -> None:
         plot_gains({}, title="")
     with pytest.raises(CourseError, match="above zero"):
         plot_gains({"x": Gain(0.0)}, title="")
+
+
+def test_a_format_that_was_not_run_is_drawn_as_an_estimate() -> None:
+    plain = FormatTime("fp32", 0.01, 9, 1.0, 1.0, 1.0)
+    bf16 = FormatTime("bf16", 0.005, 9, 2.1, 1.9, 2.2)
+    fp16 = FormatTime("fp16", 2.0, 0, None, None, None, "not run")
+    gains = gains_of(FormatTimes("a step", "cpu", {"fp32": plain, "bf16": bf16, "fp16": fp16}), "mine")
+    assert gains == {
+        "bf16, mine": Gain(2.1, 1.9, 2.2),
+        "fp16, mine": Gain(0.005, how="predicted"),
+    }
 
 
 def test_seeds_and_their_spread() -> None:
