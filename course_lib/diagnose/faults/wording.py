@@ -15,6 +15,7 @@ from course_lib.diagnose.paste import Paste
 
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Warning))\s*:")
 _RANK = re.compile(r"\[rank(\d{1,6})\]|\[(?:[^\[\]\n]{0,80}\s)?Rank\s+(\d{1,6})\]", re.IGNORECASE)
+_QUOTED_IN_COMMENT = re.compile(r"(?:^|\s)#[^\n]*[\"'`][^\"'`\n]*$")
 _RANK_WITHIN = 400  # a message of several lines names its rank on the first one
 _MOST_PLACES = 50
 _FIGURES_WITHIN = 4000
@@ -50,6 +51,11 @@ class Around:
         """The class of the exception as it stands before the words, on the same line; None without one."""
         found = _EXCEPTION.findall(self.paste.line_before(self.offset))
         return found[-1] if found else None
+
+    @property
+    def quoted_in_comment(self) -> bool:
+        """Whether the words stand in quotes in a comment of code: somebody speaks of the error."""
+        return _QUOTED_IN_COMMENT.search(self.paste.line_before(self.offset)) is not None
 
     @cached_property
     def rank(self) -> int | None:
@@ -111,6 +117,7 @@ class Wording:
     def read(self, paste: Paste) -> tuple[Around, Told] | None:
         """What it tells about this paste; None where the words are not there, or mean something else."""
         places = [Around(paste, start, length) for start, length in self.places(paste)]
+        places = [place for place in places if not place.quoted_in_comment]
         if not places:
             return None
         # A traceback shows the line of code that raises before the message itself.

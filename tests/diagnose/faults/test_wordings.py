@@ -515,6 +515,7 @@ def test_a_terminal_may_break_the_lines_anywhere(
         "optimizer.step()\nscheduler.step()\nscaler.update()",
         "Training finished. Signal to noise ratio 9.2, 0 failed, 12 expected.",
         "The shark was Killed by the captain, who killed 3 others.",
+        '# optimizer.zero_grad()  # with it: "No inf checks were recorded for this optimizer."',
         "The key is lost, the port is closed and the rank of the general is high: a warning to all.",
         "def save(path):\n    if not path.parent.exists():\n        raise FileNotFoundError(path)\n",
     ],
