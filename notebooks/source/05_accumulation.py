@@ -18,7 +18,7 @@ import os
 quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
 global_batch = 512
 memory = "64 MiB"
-budget_s = 0.4 if quick else 3  # seconds for each measurement
+budget_s = 0.25 if quick else 3  # seconds for each measurement
 
 # %%
 from copy import deepcopy
