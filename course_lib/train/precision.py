@@ -175,6 +175,8 @@ def _reason(chosen: Format, speedups: Mapping[Format, float], whose: str) -> str
         reason = f"a matrix product in {chosen} is {_times(speedups[chosen])} ({whose})"
     slow = [name for name in ("bf16", "fp16") if 0 < speedups.get(name, 1.0) < 1 / WORTHWHILE]
     told = [f"{name} can be held here but is {_times(speedups[name])}" for name in slow]  # type: ignore[index]
+    unknown = [name for name in ("bf16", "fp16") if name not in speedups]
+    told += [f"of {name} no fast circuits are known here, so it is not counted on" for name in unknown]
     return "; ".join([reason, *told])
 
 
