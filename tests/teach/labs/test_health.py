@@ -11,6 +11,7 @@ from course_lib.errors import CourseError
 from course_lib.teach.exercises.health import WHICH_CARD
 from course_lib.teach.labs import health
 from course_lib.teach.labs.health import HEALTHY, count_alarms, guessing_game, lab
+from course_lib.teach.look import width_in
 
 
 def test_a_rule_that_is_switched_off_finds_nothing_and_one_that_calls_all_sick_finds_all() -> None:
@@ -105,3 +106,9 @@ def test_the_count_prints_a_line_for_each_kind_of_job() -> None:
     assert "healthy" in str(count)
     assert "contexts on first card" in str(count)
     assert f"{count.misses} misses in {count.sick}" in count._repr_html_()
+
+
+def test_no_name_of_a_slider_is_cut() -> None:
+    for control in lab().controls.values():
+        room_px = 13 * float(control.style.description_width.removesuffix("em"))  # JupyterLab's font size
+        assert 96 * width_in(control.description, 13 * 72 / 96) < room_px
