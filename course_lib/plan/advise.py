@@ -183,29 +183,67 @@ def advise(
     come from ``batch_size.traces_of(workload)``, or from saved traces: nothing here needs torch.
     Raises CourseError for samples or epochs that are not above 0.
     """
-    assumed = assumed or Assumptions()
+    timed = time_on_cards(
+        traces, batch_size=batch_size, optimizer=optimizer, accumulate=accumulate, cards=cards
+    )
+    return price(timed, traces.at(1).model, batch_size, samples, epochs, assumed)
+
+
+def time_on_cards(
+    traces: BatchTraces,
+    *,
+    batch_size: int,
+    optimizer: str | OptimizerRule = "sgd",
+    accumulate: int = 1,
+    cards: Iterable[Accelerator] | None = None,
+    beyond: bool = True,
+) -> tuple[Choice, ...]:
+    """The first half of :func:`advise`: memory and step time of every card, without hours and money.
+
+    ``beyond=False`` looks for no batch above ``batch_size``, which saves most of the time.
+    """
     fitting = _Fitting(traces, optimizer, accumulate)
+    most = _STEPS if beyond else _step(batch_size)
     works: dict[int, StepWork] = {}
-    chosen = []
+    choices = []
     for card in accelerators() if cards is None else cards:
-        largest = fitting.largest(card.usable_bytes)
+        largest = fitting.largest(card.usable_bytes, most)
+        if largest < batch_size and fitting.safe(batch_size) <= card.usable_bytes:
+            largest = batch_size  # it lies between two of the batches that are tried
         size = min(batch_size, largest)
         if size == 0:
             need = format_bytes(fitting.safe(1))
             why = f"not even one sample fits: it needs {need}, the card has {format_bytes(card.usable_bytes)}"
-            chosen.append(Choice(card, 0, 0, None, None, why))
+            choices.append(Choice(card, 0, 0, None, None, why))
             continue
         if size not in works:
             works[size] = step_work(traces.at(size))
         try:
             time = predict(works[size], card, optimizer=optimizer, accumulate=accumulate)
         except CourseError as error:
-            chosen.append(Choice(card, size, largest, None, None, str(error)))
-            continue
-        chosen.append(Choice(card, size, largest, time, job_on(card, time, samples, epochs, assumed)))
-    return Advice(
-        traces.at(min(batch_size, 1)).model, batch_size, samples, epochs, _in_order(chosen), assumed
-    )
+            choices.append(Choice(card, size, largest, None, None, str(error)))
+        else:
+            choices.append(Choice(card, size, largest, time, None))
+    return tuple(choices)
+
+
+def price(  # noqa: PLR0917
+    timed: Iterable[Choice],
+    model: str,
+    batch_size: int,
+    samples: int,
+    epochs: float,
+    assumed: Assumptions | None = None,
+) -> Advice:
+    """The second half of :func:`advise`: the hours and the money of cards whose step times are known."""
+    assumed = assumed or Assumptions()
+    priced = [
+        replace(choice, job=job_on(choice.card, choice.time, samples, epochs, assumed))
+        if choice.time
+        else choice
+        for choice in timed
+    ]
+    return Advice(model, batch_size, samples, epochs, _in_order(priced), assumed)
 
 
 def _in_order(choices: list[Choice]) -> tuple[Choice, ...]:
@@ -224,6 +262,11 @@ def _batch(step: int) -> int:
     """The batch sizes of five binary digits, in order: 1, 2, ... 32, 34, 36, ... 64, 68, ..."""
     doublings = max(0, (step - 16) // 16)
     return (step - 16 * doublings) << doublings
+
+
+def _step(batch_size: int) -> int:
+    """The number of the largest of these batch sizes that is not above ``batch_size``."""
+    return max(step for step in range(_STEPS + 1) if _batch(step) <= batch_size)
 
 
 class _Fitting:
@@ -252,9 +295,12 @@ class _Fitting:
             self._made[batch_size] = made.safe
         return self._made[batch_size]
 
-    def largest(self, capacity: int) -> int:
-        """The largest batch that fits so many bytes; 0 if none does."""
+    def largest(self, capacity: int, most: int) -> int:
+        """The largest batch of at most ``most`` steps that fits so many bytes; 0 if none does."""
         if capacity not in self._largest:
-            step = largest_batch_that(lambda step: self.safe(_batch(step)) <= capacity, most=_STEPS)
-            self._largest[capacity] = _batch(step)
+            if self.safe(_batch(most)) <= capacity:
+                self._largest[capacity] = _batch(most)
+            else:
+                step = largest_batch_that(lambda step: self.safe(_batch(step)) <= capacity, most=most)
+                self._largest[capacity] = _batch(step)
         return self._largest[capacity]

@@ -1,0 +1,240 @@
+"""Lab of lesson 01: which card for this job, at what hours and money?
+
+`which_card` asks twenty cards about one of the saved networks; the lab puts controls over network, size,
+batch, precision, samples, epochs and budget. `price_table` is the guide's lost table of 2023, rebuilt from
+dated sources.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+
+from course_lib.accelerators import Accelerator, find
+from course_lib.errors import CourseError
+from course_lib.files import data_path
+from course_lib.plan.advise import Advice, Choice, price, time_on_cards
+from course_lib.plan.speed import predict
+from course_lib.teach.labs.frame import Lab, choices, menu
+from course_lib.teach.plots_hardware import plot_front
+from course_lib.teach.saved_jobs import PRECISIONS, SIZES, job_traces
+from course_lib.units import Money, format_seconds
+
+CARDS = (
+    "RTX 2080 Ti", "RTX 3060 12GB", "RTX 3070", "RTX 3080 10GB", "RTX 3090", "RTX 4060 Ti 16GB", "RTX 4070",
+    "RTX 4080", "RTX 4090", "RTX 5080", "RTX 5090", "RTX A6000", "V100 16GB", "T4", "L4", "L40S",
+    "A100 40GB PCIe", "A100 80GB PCIe", "H100 80GB", "H200 141GB",
+)  # fmt: skip
+IMAGENET_IMAGES = 1_281_167
+EPOCHS_OF_THE_TABLE = 90
+_BATCH_OF_THE_TABLE = 128
+
+
+@dataclass(frozen=True)
+class PriceRow:
+    """One card of 2023: its price, and ResNet-50 with autocast as published and as the course predicts it."""
+
+    card: Accelerator
+    price: Money
+    basis: str
+    measured: float
+    predicted: float
+
+    @property
+    def price_per_rate(self) -> float:
+        """Money for each image a second, by the measured rate."""
+        return self.price.amount / self.measured
+
+    @property
+    def images_per_joule(self) -> float:
+        """Images for each joule, at the card's TDP."""
+        return self.measured / (self.card.tdp_w or float("nan"))
+
+    @property
+    def hours(self) -> float:
+        """Hours for 90 epochs of ImageNet, by the measured rate."""
+        return IMAGENET_IMAGES * EPOCHS_OF_THE_TABLE / self.measured / 3600
+
+
+@dataclass(frozen=True)
+class PriceTable:
+    """The table of price and performance, with the predicted rate beside the measured one."""
+
+    rows: tuple[PriceRow, ...]
+
+    @property
+    def median_error(self) -> float:
+        """The median of how far the predicted rates are from the measured ones, as a share."""
+        errors = sorted(abs(row.predicted / row.measured - 1) for row in self.rows)
+        return errors[len(errors) // 2]
+
+    def best(self, by: str) -> PriceRow:
+        """The best card by "price", "energy" or "hours".
+
+        Raises CourseError for another word.
+        """
+        if by not in ("price", "energy", "hours"):
+            raise CourseError(f"A card can be the best by price, energy or hours, not by {by!r}.")
+        keys = {
+            "price": lambda row: row.price_per_rate,
+            "energy": lambda row: -row.images_per_joule,
+            "hours": lambda row: row.hours,
+        }
+        return min(self.rows, key=keys[by])
+
+    _HEADS = ("card", "USD, 2023", "img/s", "predicted", "USD per img/s", "img/J", "90 epochs")
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                row.card.name,
+                f"{row.price.amount:,.0f} {row.basis}",
+                f"{row.measured:,.0f}",
+                f"{row.predicted:,.0f}",
+                f"{row.price_per_rate:.2f}",
+                f"{row.images_per_joule:.1f}",
+                format_seconds(3600 * row.hours),
+            )
+            for row in self.rows
+        ]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{name:<18}" + "".join(f"{c:>14}" for c in rest) for name, *rest in (self._HEADS, *self._cells())
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(cell)}</th>" for cell in self._HEADS)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in self._cells()
+        )
+        return f"<table><tr>{head}</tr>{rows}</table>"
+
+
+@lru_cache(maxsize=1)
+def price_table() -> PriceTable:
+    """Cards of 2023 with their price then, their published speed, and the course's prediction of it."""
+    trace = job_traces("resnet50", 224, "fp16").at(_BATCH_OF_THE_TABLE)
+    rows = []
+    with data_path("measured_resnet50.csv").open(encoding="utf-8", newline="") as stream:
+        for row in csv.DictReader(stream):
+            card = find(row["card"])
+            rows.append(
+                PriceRow(
+                    card,
+                    Money(float(row["price_usd"]), "USD"),
+                    row["price_basis"],
+                    float(row["images_per_second"]),
+                    predict(trace, card).samples_per_second,
+                )
+            )
+    return PriceTable(tuple(rows))
+
+
+@dataclass(frozen=True)
+class WhichCard:
+    """The advice for one job, and what of it stays within the budget."""
+
+    advice: Advice
+    budget: Money
+
+    @property
+    def affordable(self) -> tuple[Choice, ...]:
+        """The cards within the budget, the cheapest first."""
+        return self.advice.within(budget=self.budget)
+
+    def __str__(self) -> str:
+        fastest = min(self.affordable, key=lambda c: c.job.hours if c.job else 0.0, default=None)
+        if fastest is None or fastest.job is None:
+            return f"No card does this for {self.budget}."
+        cheapest = self.affordable[0]
+        assert cheapest.job is not None
+        return (
+            f"Within {self.budget}: the fastest is {_told(fastest)}; the cheapest is {_told(cheapest)}. "
+            f"{len(self.affordable)} of {len(self.advice.choices)} cards are within it."
+        )
+
+    def _repr_html_(self) -> str:
+        picture = plot_front(self.advice, budget=self.budget)
+        return f"{picture._repr_html_()}<p>{escape(str(self))}</p><p>{escape(str(self.advice.assumed))}</p>"
+
+
+def _told(choice: Choice) -> str:
+    assert choice.job is not None
+    smaller = "" if not choice.batch_size else f" at batch {choice.batch_size}"
+    return f"{choice.card.name}{smaller} ({format_seconds(3600 * choice.job.hours)}, {choice.job.cheapest})"
+
+
+def which_card(  # noqa: PLR0917 - a control each
+    model: str = "resnet50",
+    size: str = "middle",
+    precision: str = "fp16",
+    batch_size: int = 128,
+    samples: int = 1_281_167,
+    epochs: int = 90,
+    budget: int = 20,
+) -> WhichCard:
+    """Twenty cards for one job, predicted from saved traces.
+
+    Args:
+        model: resnet50, vit_b_16 or gpt.
+        size: small, middle or large: 128, 224, 384 pixels, or 128, 512, 2048 tokens.
+        precision: fp32 or fp16 (autocast).
+        batch_size: samples in a step; a card with too little memory takes the largest that fits.
+        samples: in one epoch.
+        epochs: of the training.
+        budget: in US dollars, to own or to rent.
+
+    Raises:
+        CourseError: what is not saved, or is not above zero.
+    """
+    words = ("small", "middle", "large")
+    if model not in SIZES or size not in words:
+        raise CourseError(
+            f"The lab knows {', '.join(SIZES)} in {', '.join(words)}, not {model!r} in {size!r}."
+        )
+    if budget <= 0:
+        raise CourseError(f"A budget must be above 0, not {budget}.")
+    timed = _timed(model, SIZES[model][words.index(size)], precision, batch_size)
+    advice = price(timed, model, batch_size, samples, epochs)
+    return WhichCard(advice, Money(float(budget), "USD"))
+
+
+@lru_cache(maxsize=64)
+def _timed(model: str, size: int, precision: str, batch_size: int) -> tuple[Choice, ...]:
+    return time_on_cards(
+        job_traces(model, size, precision),
+        batch_size=batch_size,
+        cards=[find(name) for name in CARDS],
+        beyond=False,
+    )
+
+
+def tokens_per_second(card: str, tokens_in_a_batch: int = 8192) -> dict[int, float]:
+    """Tokens a second of the saved GPT on a card, by the length of its texts; each batch has as many."""
+    found = {}
+    for length in SIZES["gpt"]:
+        trace = job_traces("gpt", length, "fp16").at(max(1, tokens_in_a_batch // length))
+        found[length] = predict(trace, find(card)).samples_per_second * length
+    return found
+
+
+def lab() -> Lab:
+    """Controls over `which_card`."""
+    return Lab(
+        which_card,
+        {
+            "model": menu("network", list(SIZES), "resnet50"),
+            "size": menu("size", ["small", "middle", "large"], "middle"),
+            "precision": menu("precision", list(PRECISIONS), "fp16"),
+            "batch_size": choices("batch size", [8, 16, 32, 64, 128, 256, 512], 128),
+            "samples": choices(
+                "samples", [10_000, 50_000, 100_000, 500_000, 1_281_167, 5_000_000, 20_000_000], 1_281_167
+            ),
+            "epochs": choices("epochs", [1, 3, 10, 30, 90, 300], 90),
+            "budget": choices("budget, USD", [1, 3, 10, 20, 50, 100, 300, 1000, 10_000], 20),
+        },
+    )
