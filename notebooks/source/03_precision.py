@@ -151,7 +151,8 @@ def train_by_hand(model, some_batches, scale=2.0**16, every=10):
             scale, good = scale / 2, 0
 
 # %% [markdown]
-# `torch.autocast` runs the products inside of it in fp16 and leaves the weights in fp32. Now the overflow, a real one.
+# `torch.autocast` runs the products inside of it in fp16 and leaves the weights in fp32. It goes around the forward pass
+# and the loss; the backward pass stays outside and uses the same types by itself. Now the overflow, a real one.
 # Somebody forgot to divide the pixels of some batches by 255:
 
 # %%
@@ -264,13 +265,17 @@ def accuracy(seed, precision=None, dtype=torch.float32):
     return evaluate(net, [all_of(test_set, dtype)], precision=precision).accuracy
 
 # %%
+from tqdm.auto import tqdm
+
 from course_lib.teach.plots_precision import plot_seeds
 
 rows = {
     "fp32": {}, "bf16 autocast": {"precision": "bf16"}, "fp16 autocast": {"precision": "fp16"},
     "bf16 weights too": {"dtype": torch.bfloat16},
 }
-accuracies = {name: [accuracy(seed, **how) for seed in range(seeds)] for name, how in rows.items()}
+accuracies = {
+    name: [accuracy(seed, **rows[name]) for seed in range(seeds)] for name in tqdm(rows, unit="row")
+}
 plot_seeds(accuracies, title=f"After {epochs} epochs, {seeds} seeds each")
 
 # %% [markdown]
@@ -503,8 +508,24 @@ except CourseError as error:
     print(error)
 
 # %% [markdown]
-# For a whole run: `train(model, loader, optimizer, epochs=10, precision=choose(device))`. What you have gained in
-# memory can become a larger batch: `!course plan resnet50 --batch 64 --precision fp16 --on T4` tells whether it fits.
+# For a whole run: `train(model, loader, optimizer, epochs=10, precision=choose(device))`. In a loop of your own, these
+# lines are right for every format (without fp16, `scaler` is disabled and does nothing):
+#
+# ```python
+# precision = choose(device)
+# scaler = torch.amp.GradScaler(device, enabled=precision.needs_scaling)
+# for inputs, targets in loader:
+#     optimizer.zero_grad()
+#     with precision.autocast():
+#         loss = loss_fn(model(inputs), targets)
+#     scaler.scale(loss).backward()
+#     scaler.unscale_(optimizer)  # only where you clip:
+#     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+#     scaler.step(optimizer)
+#     scaler.update()
+# ```
+#
+# What you have gained in memory can become a larger batch: `!course plan resnet50 --batch 64 --precision fp16 --on T4` tells whether it fits.
 #
 # ## What to remember
 #
