@@ -55,7 +55,7 @@ class Precision:
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise CourseError(f"Precision {self.format!r} is not known: choose one of {', '.join(FORMATS)}.")
-        object.__setattr__(self, "device", torch.device(self.device).type)
+        object.__setattr__(self, "device", _device(self.device).type)
         if self.format == "tf32" and self.device != "cuda":
             raise CourseError(
                 f"tf32 is a way of multiplying that only NVIDIA cards have, not {self.device}: take fp32, or "
@@ -145,9 +145,9 @@ def choose(device: str | torch.device, speedups: Mapping[Format, float] | None =
     `speedups` says how many times as fast as fp32 a matrix product is in each format, for a card that is
     elsewhere (`peak_speedups`, for one); left out, it is measured here, within a second. bf16 is chosen where
     it is worthwhile and nearly as fast as fp16, else fp16, else tf32, else fp32. Raises CourseError for a
-    speed-up that is not a positive number, and when a device that is not here is to be measured.
+    speed-up that is not a positive number, and for a device that is none or, to be measured, not here.
     """
-    device = torch.device(device)
+    device = _device(device)
     if speedups is None:
         speedups, whose = matmul_speedups(device), "measured here"
     else:
@@ -166,6 +166,13 @@ def choose(device: str | torch.device, speedups: Mapping[Format, float] | None =
     elif tf32 >= WORTHWHILE:
         chosen = "tf32"
     return Precision(chosen, device.type, dict(speedups), _reason(chosen, speedups, whose))
+
+
+def _device(name: str | torch.device) -> torch.device:
+    try:
+        return torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise CourseError(f"{name!r} is no device of torch: use cuda, mps or cpu.") from error
 
 
 def _reason(chosen: Format, speedups: Mapping[Format, float], whose: str) -> str:

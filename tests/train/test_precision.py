@@ -92,6 +92,9 @@ def test_what_cannot_be_is_said() -> None:
         Precision("tf32", "cpu")
     with pytest.raises(CourseError, match="is for cuda and the model is on cpu"):
         precision_for(Precision("bf16", "cuda"), "cpu")
+    for make in (choose, lambda name: Precision("bf16", name)):
+        with pytest.raises(CourseError, match="no device of torch"):
+            make("gpu")
     assert precision_for(None, "cpu") is None
     assert precision_for("bf16", torch.device("cuda:1")) == Precision("bf16", "cuda")
 
