@@ -6,7 +6,6 @@ Making a few batches here and running the step alone tells most of it (`model`).
 workers correct the model and decide; what was not tried is not recommended.
 """
 
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,8 +24,8 @@ from course_lib.train.loading.probe import BatchCost, probe
 from course_lib.train.loading.settings import LoaderSettings, Source, StartMethod
 from course_lib.train.loading.start_method import best_start_method
 from course_lib.train.loading.step_bench import Step, StepBench, mean
+from course_lib.train.loading.trials import run_trial
 from course_lib.train.loading.tuning import Trial, Tuning
-from course_lib.train.loading.workers import open_iterator, private_bytes, worker_pids
 
 Progress = Callable[[float, str], None]
 
@@ -204,29 +203,20 @@ class _Search:
         self.tell(min(0.95, 0.2 + 0.2 * len(self.trials)), f"trying {settings.code()}")
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
-        round_of = max(1, settings.num_workers)
-        begin = time.perf_counter()
-        with open_iterator(self.source.loader(settings, endless=True)) as batches:
-            first = self.bench.run(batches, 0.0, at_least=round_of, round_of=round_of)
-            first_batch_s = time.perf_counter() - begin if first else 0.0
-            left = max(0.2, self.budget_s - (time.perf_counter() - self.begin))
-            rows = self.bench.run(
-                batches, min(LONGEST_TRIAL_S, left / 4), at_least=round_of, round_of=round_of
-            )
-            worker_bytes = private_bytes(worker_pids(batches))
-        rows = rows or first
-        batch_s = mean(rows, "total_s")
-        if worker_bytes is not None:
+        left = max(0.2, self.budget_s - (time.perf_counter() - self.begin))
+        run = run_trial(self.source, settings, self.bench, min(LONGEST_TRIAL_S, left / 4))
+        if run.worker_bytes is not None:
             known = self.memory.worker_bytes if self.memory.measured else 0
             self.memory = HostMemory(
                 self.memory.free_bytes,
                 self.memory.shared_free_bytes,
-                max(known, worker_bytes),
+                max(known, run.worker_bytes),
                 self.memory.batch_bytes,
                 measured=True,
             )
-        samples = statistics.fmean(row.samples or 1 for row in rows)
-        self.trials.append(Trial(settings, samples / batch_s, batch_s, first_batch_s, worker_bytes, why))
+        self.trials.append(
+            Trial(settings, run.samples_per_second, run.batch_s, run.first_batch_s, run.worker_bytes, why)
+        )
 
     def _alone(self) -> tuple[float, float]:
         """Seconds of the step alone, and its processor time."""

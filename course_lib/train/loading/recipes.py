@@ -1,0 +1,277 @@
+"""What does each known recipe gain on this machine, one change at a time?
+
+`recipes` lists them for a folder of photographs: a set-up before and one after, which differ in one thing.
+`climb` measures a whole way from a loader that starves the card to one that does not.
+"""
+
+import html
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from course_lib.errors import CourseError
+from course_lib.train.formats import (
+    ArchivedPhotographs,
+    InMemoryPhotographs,
+    MemoryMappedPhotographs,
+    SlowDisk,
+    resize_once,
+    write_archive,
+    write_memory_map,
+)
+from course_lib.train.loading.measurement import Rate
+from course_lib.train.loading.prefetch import Prefetcher
+from course_lib.train.loading.settings import LoaderSettings, Source
+from course_lib.train.loading.step_bench import Step, StepBench, rates
+from course_lib.train.loading.trials import run_trial
+from course_lib.train.loading.workers import open_epochs
+from course_lib.train.photographs import BatchedPhotographs, Photographs
+from course_lib.units import format_count
+
+Progress = Callable[[float, str], None]
+DISK_S = 0.002  # of the emulated slow disk, for each file
+
+
+@dataclass(frozen=True)
+class SetUp:
+    """A data set with loader settings, and whether a thread loads ahead of the step.
+
+    With `epochs` whole epochs are timed, their starts included, instead of the steady state.
+    """
+
+    name: str
+    dataset: Any = field(repr=False)
+    settings: LoaderSettings = field(default_factory=LoaderSettings)
+    thread: bool = False
+    epochs: bool = False
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What one change did: throughput before and after, samples a second, both measured."""
+
+    recipe: str
+    before: Rate
+    after: Rate
+
+    @property
+    def factor(self) -> float:
+        """How many times as fast it is."""
+        return self.after.median / self.before.median
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the windows of before and after do not overlap: else there is no effect to report."""
+        return self.after.low > self.before.high or self.after.high < self.before.low
+
+    def __str__(self) -> str:
+        effect = f"{self.factor:.2f} times as fast" if self.told_apart else "no effect to be seen here"
+        before, after = format_count(self.before.median), format_count(self.after.median)
+        return f"{self.recipe}: {before} to {after} samples/s, {effect}"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One set-up of the way up, with its throughput, and what the step could use alone."""
+
+    name: str
+    rate: Rate
+    alone: Rate
+
+    @property
+    def of_alone(self) -> float:
+        """The share of the step-alone throughput, 0 to 1 (a little more where the clock is unsteady)."""
+        return self.rate.median / self.alone.median
+
+
+@dataclass(frozen=True)
+class Climb:
+    """The rungs from the first set-up to the last."""
+
+    rungs: tuple[Rung, ...]
+    emulated: bool
+
+    def to_json(self) -> str:
+        """All of it as one JSON object, with each rung's share of the step alone."""
+        return json.dumps(asdict(self) | {"of_alone": {rung.name: rung.of_alone for rung in self.rungs}})
+
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Name, samples a second, share of the step alone, and the gain over the rung before."""
+        made = []
+        for before, rung in zip((None, *self.rungs), self.rungs, strict=False):
+            gain = "" if before is None else _effect(Gain(rung.name, before.rate, rung.rate))
+            made.append((rung.name, f"{format_count(rung.rate.median)}/s", f"{rung.of_alone:.0%}", gain))
+        return made
+
+    def __str__(self) -> str:
+        rows = self.rows()
+        wide = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = [f"{n:{wide[0]}}  {r:>{wide[1]}}  {s:>{wide[2]}}  {g}" for n, r, s, g in rows]
+        kind = "an emulated step" if self.emulated else "the step"
+        return "\n".join([*lines, f"Share of what {kind} could use alone; measured here."])
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            "<tr>"
+            + "".join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in row)
+            + "</tr>"
+            for row in self.rows()
+        )
+        kind = "an emulated step" if self.emulated else "the step"
+        return (
+            "<table><thead><tr><th>loader</th><th>samples</th><th>of the step alone</th><th>gain</th></tr>"
+            f"</thead><tbody>{cells}</tbody></table><p>Beside {kind}; measured here.</p>"
+        )
+
+
+def recipes(folder: str | Path, *, cores: int) -> dict[str, tuple[SetUp, SetUp]]:
+    """The recipes for photographs, by name: a set-up before and one after that differs in one thing."""
+    files, floats = Photographs(folder, wire="uint8"), Photographs(folder)
+    alone, helped = LoaderSettings(), LoaderSettings(cores)
+    slow = SlowDisk(files, DISK_S)
+    pinned = LoaderSettings(cores, pin_memory=True)
+    kept = LoaderSettings(cores, persistent_workers=True)
+    pairs = {
+        "workers": (SetUp("none", floats, alone), SetUp(f"{cores}", floats, helped)),
+        "prefetch": (SetUp("2", files, helped), SetUp("4", files, LoaderSettings(cores, prefetch_factor=4))),
+        "persistent workers": (
+            SetUp("anew each epoch", files, helped, epochs=True),
+            SetUp("kept", files, kept, epochs=True),
+        ),
+        "decoding to the needed size": (
+            SetUp("whole", files, helped),
+            SetUp("to size", Photographs(folder, wire="uint8", decode_to_size=True), helped),
+        ),
+        "uint8 over the wire": (SetUp("float32", floats, helped), SetUp("uint8", files, helped)),
+        "__getitems__": (
+            SetUp("one by one", files, helped),
+            SetUp("a batch at once", BatchedPhotographs(folder, wire="uint8"), helped),
+        ),
+        "keeping files in memory": (
+            SetUp("slow disk (emulated)", slow, helped),
+            SetUp("in memory", InMemoryPhotographs(folder, wire="uint8"), helped),
+        ),
+        "one archive, read in order": (
+            SetUp("many files", files, helped),
+            SetUp("one archive", ArchivedPhotographs(write_archive(folder), wire="uint8"), helped),
+        ),
+        "files resized once": (
+            SetUp("as they are", files, helped),
+            SetUp("resized", Photographs(resize_once(folder), wire="uint8"), helped),
+        ),
+        "memory map": (
+            SetUp("JPEG files", files, helped),
+            SetUp("raw pixels", MemoryMappedPhotographs(write_memory_map(folder)), helped),
+        ),
+    }
+    if torch.cuda.is_available():
+        pairs["pinned memory"] = (SetUp("pageable", files, helped), SetUp("pinned", files, pinned))
+    return pairs
+
+
+def gain_of(
+    recipe: str,
+    folder: str | Path,
+    step: Step,
+    *,
+    batch_size: int = 64,
+    cores: int = 2,
+    budget_s: float = 2.0,
+) -> Gain:
+    """Measure one recipe: before, after, before, after, for `budget_s` seconds together.
+
+    Raises CourseError for a recipe that is not known, or cannot be measured on this machine.
+    """
+    known = recipes(folder, cores=cores)
+    if recipe == "pinned memory" and recipe not in known:
+        raise CourseError("Pinned memory cannot be tested here: it needs an NVIDIA card.")
+    if recipe not in known:
+        raise CourseError(f"There is no recipe {recipe!r}: choose one of {', '.join(known)}.")
+    before, after = known[recipe]
+    found: list[list[float]] = [[], []]
+    for _ in range(2):  # in turns, so that a disturbance meets both
+        for place, set_up in enumerate((before, after)):
+            found[place] += _rates_of(set_up, step, batch_size, budget_s / 4)
+    return Gain(recipe, Rate.of(found[0]), Rate.of(found[1]))
+
+
+def way_up(folder: str | Path, *, cores: int) -> Iterator[SetUp]:
+    """From JPEG files without a worker to a memory map with a thread that loads ahead; one change each."""
+    helped = LoaderSettings(cores, persistent_workers=True)
+    more = LoaderSettings(cores, persistent_workers=True, prefetch_factor=4)
+    yield SetUp("JPEG files, no worker", Photographs(folder))
+    yield SetUp(f"{cores} workers", Photographs(folder), helped)
+    yield SetUp("prefetch 4 in place of 2", Photographs(folder), more)
+    yield SetUp("uint8 over the wire", Photographs(folder, wire="uint8"), helped)
+    yield SetUp("decoded to size", Photographs(folder, wire="uint8", decode_to_size=True), helped)
+    yield SetUp("files resized once", Photographs(resize_once(folder), wire="uint8"), helped)
+    mapped = MemoryMappedPhotographs(write_memory_map(folder))
+    yield SetUp("memory map, no worker", mapped)
+    yield SetUp("memory map, 1 worker", mapped, LoaderSettings(1, persistent_workers=True))
+    yield SetUp("memory map, a thread", mapped, thread=True)
+
+
+def climb(
+    set_ups: Iterable[SetUp],
+    step: Step,
+    *,
+    batch_size: int = 64,
+    budget_s: float = 1.0,
+    progress: Progress | None = None,
+) -> Climb:
+    """Measure one set-up after the other for `budget_s` seconds each, and the step alone."""
+    chosen = list(set_ups)
+    if not chosen:
+        raise CourseError("There is no set-up to measure: give at least one.")
+    bench = _bench(step)
+    first = chosen[0]
+    ready = next(iter(Source.of(first.dataset, batch_size).loader(LoaderSettings())))
+    alone = Rate.of(rates(bench.run(itertools.repeat(ready), min(1.0, budget_s), at_least=3), 3))
+    rungs = []
+    for number, set_up in enumerate(chosen):
+        if progress is not None:
+            progress(number / len(chosen), set_up.name)
+        rungs.append(Rung(set_up.name, Rate.of(_rates_of(set_up, step, batch_size, budget_s)), alone))
+    if progress is not None:
+        progress(1.0, "done")
+    return Climb(tuple(rungs), bool(getattr(step, "emulated", False)))
+
+
+def _rates_of(set_up: SetUp, step: Step, batch_size: int, budget_s: float) -> list[float]:
+    source = Source.of(set_up.dataset, batch_size)
+    bench = _bench(step)
+    if set_up.thread:
+        batches = iter(Prefetcher(source.loader(set_up.settings, endless=True)))
+        bench.run(batches, 0.0, at_least=2)
+        rows = bench.run(batches, budget_s, at_least=3)
+        batches.close()  # type: ignore[attr-defined]  # a generator: its thread ends
+        return rates(rows, 3)
+    if set_up.epochs:
+        return _epoch_rates(source, set_up.settings, bench, budget_s)
+    return rates(run_trial(source, set_up.settings, bench, budget_s).rows, 3)
+
+
+def _epoch_rates(source: Source, settings: LoaderSettings, bench: StepBench, budget_s: float) -> list[float]:
+    """Samples a second of whole epochs, from asking for the first batch to the end of the last step."""
+    found: list[float] = []
+    begin = time.perf_counter()
+    with open_epochs(source.loader(settings)) as next_epoch:
+        while len(found) < 3 or time.perf_counter() - begin < budget_s:
+            start = time.perf_counter()
+            rows = bench.run(next_epoch(), float("inf"))
+            found.append(sum(row.samples for row in rows) / (time.perf_counter() - start))
+    return found[1:]  # the first start is the same for both
+
+
+def _bench(step: Step) -> StepBench:
+    return StepBench(step, torch.device(getattr(step, "device", "cpu")))
+
+
+def _effect(gain: Gain) -> str:
+    return f"x {gain.factor:.2f}" if gain.told_apart else "no effect"

@@ -1,0 +1,53 @@
+"""How fast does a source load with one choice of settings, beside a step?"""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+from course_lib.errors import CourseError
+from course_lib.train.loading.measurement import Rate
+from course_lib.train.loading.settings import LoaderSettings, Source
+from course_lib.train.loading.step_bench import Row, StepBench, mean, rates
+from course_lib.train.loading.workers import open_iterator, private_bytes, worker_pids
+
+
+@dataclass(frozen=True)
+class TrialRun:
+    """Steps in the steady state, the seconds to the first batch, and what a worker has for itself (bytes)."""
+
+    rows: tuple[Row, ...]
+    first_batch_s: float
+    worker_bytes: int | None
+
+    @property
+    def batch_s(self) -> float:
+        """Mean seconds from one batch to the next."""
+        return mean(self.rows, "total_s")
+
+    @property
+    def samples_per_second(self) -> float:
+        """Throughput; steps a second where batches do not tell their samples."""
+        return statistics.fmean(row.samples or 1 for row in self.rows) / self.batch_s
+
+    def rate(self, repeats: int = 3) -> Rate:
+        """Throughput with its spread over windows."""
+        return Rate.of(rates(self.rows, repeats))
+
+
+def run_trial(source: Source, settings: LoaderSettings, bench: StepBench, budget_s: float) -> TrialRun:
+    """Load and step for `budget_s` seconds, in whole rounds of the workers, after one round to warm up.
+
+    The sampler begins anew where an epoch ends, so that only the steady state counts. The workers have ended
+    when this returns. Raises CourseError when there is no batch.
+    """
+    round_of = max(1, settings.num_workers)
+    begin = time.perf_counter()
+    with open_iterator(source.loader(settings, endless=True)) as batches:
+        first = bench.run(batches, 0.0, at_least=1)
+        if not first:
+            raise CourseError("The loader gave no batch: check the data set's length and drop_last.")
+        first_batch_s = time.perf_counter() - begin - first[0].step_s
+        warm = bench.run(batches, 0.0, at_least=round_of - 1, round_of=round_of - 1) if round_of > 1 else []
+        rows = bench.run(batches, budget_s, at_least=round_of, round_of=round_of)
+        worker_bytes = private_bytes(worker_pids(batches))
+    return TrialRun(tuple(rows or warm or first), first_batch_s, worker_bytes)
