@@ -121,8 +121,7 @@ def inspect_dtypes(
     batch do not fit together. fp16 on a processor is slow: give a small batch.
     """
     device = device_of(model)
-    chosen = precision_for(precision, device)
-    assert chosen is not None
+    chosen = precision_for(precision, device) or Precision("fp32", device.type)
     inspected = copy.deepcopy(model).train()
     inputs, targets = to_device(as_pair(batch), device)
     recorder = _Recorder()
