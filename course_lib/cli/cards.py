@@ -23,6 +23,7 @@ KINDS = ("consumer", "laptop", "workstation", "datacenter", "tpu", "shared memor
 def cards(name: tuple[str, ...], kind: str | None, as_json: bool) -> None:
     """List the cards of the catalogue, or tell all about the card NAME, with its prices and sources."""
     from course_lib.accelerators import accelerators, find
+    from course_lib.plan.card_page import describe
     from course_lib.plan.prices import offers_for
 
     if name:
@@ -30,7 +31,7 @@ def cards(name: tuple[str, ...], kind: str | None, as_json: bool) -> None:
         if as_json:
             print_json(_data(card, offers_for(card)))
         else:
-            click.echo(describe(card, offers_for(card)))
+            click.echo(describe(card))
         return
     chosen = [card for card in accelerators() if kind in (None, card.kind)]
     if as_json:
@@ -67,38 +68,3 @@ def table(chosen: list[Accelerator]) -> str:
 
 def _cell(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def describe(card: Accelerator, offers: tuple[Offer, ...]) -> str:
-    """All that is known of one card, with the sources."""
-    known = [
-        ("kind", f"{card.vendor} {card.kind}, {card.architecture}, launched {card.launch}"),
-        ("compute capability", card.compute_capability),
-        ("memory on the box", f"{card.advertised_gb:g} GB"),
-        ("usable", f"{'' if card.usable_mib else 'at least '}{card.usable_bytes / 2**30:.1f} GiB"),
-        ("bandwidth", _unit(card.bandwidth_gb_s, "GB/s")),
-        ("L2 cache", _unit(card.l2_mib, "MiB")),
-        ("SMs", _unit(card.sm_count, "")),
-        ("boost clock", _unit(card.boost_clock_mhz, "MHz")),
-        ("FP32", _unit(card.fp32_tflops, "TFLOPS")),
-        ("TF32", _unit(card.tf32_tflops, "TFLOPS dense")),
-        ("FP16", _unit(card.fp16_tflops, "TFLOPS dense")),
-        ("BF16", _unit(card.bf16_tflops, "TFLOPS dense")),
-        ("INT8", _unit(card.int8_tops, "TOPS dense")),
-        ("power", _unit(card.tdp_w, "W")),
-        ("link", f"{card.interconnect} {_unit(card.interconnect_gb_s, 'GB/s, both directions')}".strip()),
-        ("note", card.note),
-    ]
-    lines = [card.name] + [f"  {name:<20}{value}" for name, value in known if value]
-    missing = [name for name, value in known if not value and name != "note"]
-    if missing:
-        lines.append(f"  {'not known':<20}{', '.join(missing)}")
-    lines += ["Offers, the newest first:"] if offers else ["No price of it is known to the course."]
-    lines += [f"  {offer}" for offer in offers]
-    sources = dict.fromkeys((card.source, card.rates_source, card.memory_source, *(o.source for o in offers)))
-    lines += [f"Sources ({card.source_date}):"] + [f"  {source}" for source in sources if source]
-    return "\n".join(lines)
-
-
-def _unit(value: float | None, unit: str) -> str:
-    return "" if value is None else f"{value:,.6g} {unit}".rstrip()

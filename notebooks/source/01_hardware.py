@@ -188,6 +188,11 @@ table = lab.price_table()
 print(f"half of the predictions are within {table.median_error:.0%} of the measurement")
 table
 
+# %% [markdown]
+# Where a prediction lies far above the measurement, look at the **software** before you look at the card. For one A100
+# of 80 GB, Lambda measured 1,582 images a second; NVIDIA itself reports 2,470 (github.com/NVIDIA/DeepLearningExamples,
+# PyTorch, ResNet-50). One chip, one network, 1.56 times apart. A rate without its software says little.
+
 # %%
 from course_lib.teach.plots_hardware import plot_prices
 
@@ -369,11 +374,10 @@ check("hardware.odd_one", my_odd_one)
 # Your card, or the one you dream of. Write its name as you know it; an unknown one gets near matches.
 
 # %%
-from course_lib.cli.cards import describe
-from course_lib.plan.prices import offers_for
+from course_lib.plan.card_page import describe
 
 my_dream = find("rtx 4070 ti super")
-print(describe(my_dream, offers_for(my_dream)))
+print(describe(my_dream))
 
 # %% [markdown]
 # In a terminal, with a model of torchvision, timm or your own (`module:factory`), over all cards:
