@@ -2,6 +2,7 @@
 Slurm.
 """
 
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -60,7 +61,8 @@ def script(out: Path, nodes: int, gpus_per_node: int, slurm: bool, force: bool) 
         raise CourseError(f"{taken[0]} exists already: choose another name, or add --force.")
     source = Path(__file__).resolve().parents[1] / "train" / "ddp_script.py"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(source.read_text(encoding="utf-8").replace("train.py", out.name), encoding="utf-8")
+    text = re.sub(r"  # type: ignore\[[^]]*\]", "", source.read_text(encoding="utf-8"))
+    out.write_text(text.replace("train.py", out.name), encoding="utf-8")
     shutil.copyfile(data_path("digits.npz"), data)
     if slurm:
         job = SBATCH.format(

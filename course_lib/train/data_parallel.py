@@ -28,8 +28,9 @@ def small_network(seed: int = 0) -> nn.Sequential:
 def average_gradients(model: nn.Module) -> None:
     """After the backward pass: each rank takes the mean of all ranks' gradients."""
     for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)  # the sum over the ranks
-        parameter.grad /= dist.get_world_size()
+        if parameter.grad is not None:
+            dist.all_reduce(parameter.grad)  # the sum over the ranks
+            parameter.grad /= dist.get_world_size()
 
 
 def train_digits(

@@ -67,7 +67,7 @@ def join_ranks(timeout_s: float) -> tuple[int, int, torch.device]:
     if "RANK" in os.environ:
         dist.init_process_group(backend, timeout=limit)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)  # type: ignore[attr-defined]
     return rank, world_size, device
 
 
@@ -105,7 +105,9 @@ def train(settings: argparse.Namespace) -> tuple[float, float]:
     micro_batch = settings.global_batch // (world_size * settings.accumulate)
     if micro_batch < 1:
         raise SystemExit(f"--global-batch {settings.global_batch} is too small for {world_size} ranks.")
-    sampler = DistributedSampler(train_set, seed=settings.seed)  # each rank has its own samples
+    sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(
+        train_set, seed=settings.seed
+    )  # each rank has its own samples
     loader = DataLoader(train_set, micro_batch, sampler=sampler, pin_memory=device.type == "cuda")
     plain = make_model().to(device)
     model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)
@@ -124,7 +126,7 @@ def train(settings: argparse.Namespace) -> tuple[float, float]:
                 model.require_backward_grad_sync = number == len(window)  # exchange once a step: no_sync
                 with torch.autocast(device.type, dtype, enabled=dtype is not None):
                     micro_loss = cross_entropy(model(images), labels, reduction="sum") / samples
-                scaler.scale(micro_loss).backward()
+                scaler.scale(micro_loss).backward()  # type: ignore[no-untyped-call]
                 total += torch.stack(
                     [micro_loss.detach() * samples, torch.tensor(len(labels), device=device)]
                 )

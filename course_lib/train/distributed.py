@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from course_lib.errors import CourseError
@@ -175,12 +176,12 @@ def available_backends() -> list[str]:
 def _init(backend: str, rank: int, world_size: int, timeout_s: float) -> None:
     limit = timedelta(seconds=timeout_s)
     if not any(name in os.environ for name in VARIABLES):
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)  # type: ignore[attr-defined]
     else:
-        store, _, _ = next(dist.rendezvous("env://", rank, world_size, timeout=limit))
+        store, _, _ = next(rendezvous("env://", rank, world_size, timeout=limit))
         # torchrun starts ranks anew with the same store: what those before them wrote must not be read.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = dist.PrefixStore(f"attempt {attempt}", store)
+        store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
         dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=limit)
 
 

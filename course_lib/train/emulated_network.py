@@ -41,7 +41,7 @@ class EmulatedLayer(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """The inputs, later."""
         rest = _Rest.apply
-        outputs: Tensor = rest(inputs, self.weight, self.forward_s, self.backward_s)  # type: ignore[no-untyped-call]
+        outputs: Tensor = rest(inputs, self.weight, self.forward_s, self.backward_s)
         return outputs
 
 

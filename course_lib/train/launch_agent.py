@@ -16,6 +16,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from torch.distributed import TCPStore
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend as backend
@@ -27,8 +28,7 @@ PREFIX = "[rank ${rank}] "
 def run(order: dict[str, Any], path: Path) -> dict[str, Any]:
     """Let the elastic agent run the ranks; statuses by rank of those that failed last."""
     if os.environ.get("USE_LIBUV") == "0":  # torch's wheels for Windows are built without it
-        plain_store = functools.partial(backend.TCPStore, use_libuv=False)
-        backend.TCPStore = plain_store  # type: ignore[misc,assignment]
+        vars(backend)["TCPStore"] = functools.partial(TCPStore, use_libuv=False)
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -95,7 +95,7 @@ from course_lib.train import data_parallel, ring
 print(inspect.getsource(ring.ring_all_reduce))
 
 # %% [markdown]
-# With it, data parallelism is four lines, called between `backward()` and `step()`:
+# With it, data parallelism is a few lines, called between `backward()` and `step()`:
 
 # %%
 print(inspect.getsource(data_parallel.average_gradients))
@@ -141,7 +141,7 @@ for name, ranks in {"by hand": by_hand, "with DDP": with_ddp}.items():
     print(f"{name}: the losses differ by at most {losses:.0e}, the weights by {weights:.0e}")
 
 # %% [markdown]
-# The same to the last digits. DDP adds two things to your four lines: it sends gradients while the backward pass
+# The same to the last digits. DDP adds two things to these lines: it sends gradients while the backward pass
 # still runs, and it makes sure that all ranks begin with the weights of rank 0. The code around it is this:
 
 # %%

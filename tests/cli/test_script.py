@@ -29,6 +29,7 @@ def test_the_written_script_needs_no_course_and_trains(
     imported = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
     assert not [name for name in imported if name and name.startswith("course_lib")]
     assert "my_training.py" in source
+    assert "type: ignore" not in source
     ended = subprocess.run(
         [sys.executable, str(out), "--epochs", "1"],
         cwd=tmp_path,
