@@ -178,8 +178,8 @@ judge(
 #
 # The guide had a table of prices and performance, of 2023. It is lost; here it is again, from dated sources. The rates
 # were measured by others (Lambda, ResNet-50 with 16-bit numbers, one software for all); the prices are means of what
-# was sold on eBay (used) or list prices (new). Beside each rate stands what the course predicts for the card **without**
-# that measurement.
+# was sold on eBay (used) or list prices (new). Beside each rate stands a check: what the course computes for that card
+# from the **other eight** rows and the data sheets.
 
 # %%
 from course_lib.teach.labs import hardware as lab
@@ -189,13 +189,15 @@ print(f"half of the predictions are within {table.median_error:.0%} of the measu
 table
 
 # %% [markdown]
-# Where a prediction lies far above the measurement, look at the **software** before you look at the card. For one A100
-# of 80 GB, Lambda measured 1,582 images a second; NVIDIA itself reports 2,470 (github.com/NVIDIA/DeepLearningExamples,
-# PyTorch, ResNet-50). One chip, one network, 1.56 times apart. A rate without its software says little.
+# You may have noticed: further up, the course predicted **more** images a second for the same cards. That was for another
+# software (the next cell names it). For one A100 of 80 GB, Lambda measured 1,582 images a second; NVIDIA itself reports
+# 2,470 (github.com/NVIDIA/DeepLearningExamples, PyTorch, ResNet-50). One chip, one network, 1.56 times apart. **A rate
+# without its software says little.** Compare cards within one table, never across two.
 
 # %%
 from course_lib.teach.plots_hardware import plot_prices
 
+print("further up, the times were for:", step.calibration)
 plot_prices(table)
 
 # %% [markdown]
