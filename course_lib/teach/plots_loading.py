@@ -74,7 +74,8 @@ def plot_stall(
     for name, one in named.items():
         if name:
             axes.text(0, top + line / 2, name, fontsize=TEXT_PT, color=INK, weight="bold", va="center")
-        parts = {"step": one.total_s - one.stall_s, **(one.stall or {})}
+        stall: dict[str, float] = {str(part): seconds for part, seconds in (one.stall or {}).items()}
+        parts = {"step": one.total_s - sum(stall.values()), **stall}
         left = 0.0
         for part, seconds in parts.items():
             ms, colour = 1000 * seconds, STALL_COLOURS[part]
