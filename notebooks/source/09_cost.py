@@ -80,8 +80,9 @@ print(f"rented for {offer}: {their_bill:,.2f} {offer.price.currency}")
 print(f"this computer: {my_bill:,.2f} {my_currency} of electricity alone, after {my_hours:,.0f} hours")
 
 # %% [markdown]
-# On most computers without a card, the electricity alone costs more than the rent, and takes years. **A slow
-# computer is not a cheap one.** But is *renting* cheap? Is *buying*? For that we need a sum with all its terms.
+# Compare the last two lines. On a computer without a card, the electricity alone can cost more than the rent, and the job
+# takes years. **A slow computer is not a cheap one.** But is *renting* cheap? Is *buying*? For that we need a sum with
+# all its terms.
 #
 # ## A sum with a slip in it
 #
@@ -263,16 +264,15 @@ lab.lab()
 #
 # ## A machine that may be taken away
 #
-# Clouds sell what nobody needs just now at a third of the price: *spot* machines. They may be taken away at any
-# minute. What was computed since the last *checkpoint* (the state that was saved to a file) is lost, and done again.
+# Clouds sell what nobody needs just now for less, often for less than half: *spot* machines. They may be taken away at
+# any minute. What was computed since the last *checkpoint* (the state that was saved to a file) is lost, and done again.
 
 # %%
 from course_lib.plan.cost import best_checkpoint_interval, lost_work
 
-card_a100 = find("A100 80GB PCIe")
-steady, spot = to_rent(card_a100), to_rent(card_a100, "spot")
+steady, spot = to_rent(find("L4")), to_rent(find("L4"), "spot")
 print(f"steady: {steady}\nspot:   {spot}")
-for every in (0.25, 1, 4, 12):
+for every in (0.25, 1, 4, 24):
     lost = lost_work(checkpoint_every_h=every, interrupted_every_h=10)
     price_per_useful_hour = cost_of(1, rented=Rented(spot.price, lost_work=lost)).total
     print(f"checkpoint every {every:>5} h: {lost:4.0%} is done twice, {price_per_useful_hour} a useful hour")
