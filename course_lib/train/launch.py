@@ -46,9 +46,9 @@ def print_line(rank: int | None, line: str) -> None:
         print(f"[rank {rank}] {line}")
 
 
-def default_nproc() -> int:
-    """Two ranks, or four where this computer has 4 GiB of memory to use for them."""
-    return 4 if usable_memory_bytes() >= 4 * 2**30 else 2
+def most_ranks() -> int:
+    """How many ranks this computer has memory for, at about 1 GiB each: 2 in any case, 4 from 4 GiB on."""
+    return min(MOST_RANKS, max(2, usable_memory_bytes() // 2**30))
 
 
 def launch(
@@ -68,7 +68,7 @@ def launch(
     Args:
         target: "module", run as `torchrun -m module` does with `args`, or "module:function", called with
             `arguments`; both these and what it returns are plain data (JSON).
-        nproc: how many ranks, 1 to 16.
+        nproc: how many ranks, 1 to `most_ranks()`.
         time_limit_s: after so many seconds all ranks are ended, and the run is "timed out".
         max_restarts: how often the agent may start all ranks anew after one failed.
         environment: variables for the ranks, beside those of this process. OMP_NUM_THREADS is 1, since
@@ -151,9 +151,14 @@ def _check(target: str, nproc: int, args: Sequence[str], time_limit_s: float, ma
         raise CourseError(f'{target!r} is no function to import: write "module:function".')
     if name and args:
         raise CourseError("A function takes `arguments`; `args` are for a module.")
-    if not 1 <= nproc <= MOST_RANKS or not time_limit_s > 0 or max_restarts < 0:
+    if nproc > most_ranks():
         raise CourseError(
-            f"Give 1 to {MOST_RANKS} ranks, a positive time limit, and 0 restarts or more, not {nproc}, "
+            f"{nproc} ranks take about 1 GiB of memory each, and there is room for {most_ranks()} here: "
+            "start fewer."
+        )
+    if nproc < 1 or not time_limit_s > 0 or max_restarts < 0:
+        raise CourseError(
+            f"Give 1 rank or more, a positive time limit, and 0 restarts or more, not {nproc}, "
             f"{time_limit_s} s and {max_restarts}."
         )
 

@@ -20,7 +20,7 @@ from course_lib.errors import CourseError
 from course_lib.train import ddp_faults
 from course_lib.train import launch as launch_module
 from course_lib.train.data_parallel import largest_difference, train_digits
-from course_lib.train.launch import LaunchRun, default_nproc, launch, launch_in_turn, split_line
+from course_lib.train.launch import LaunchRun, launch, launch_in_turn, split_line
 from course_lib.train.launch_result import RankError
 
 STEPS, BATCH = 50, 100  # 1,442 digits: the last batch of an epoch has 42
@@ -200,8 +200,8 @@ def test_without_libuv_as_on_windows_it_works_too() -> None:
         ("course_lib.train.ring:not a name", {}, "is no function to import"),
         ("", {}, "cannot be imported"),
         (print, {}, "write the function into a .py file"),
-        (RING, {"nproc": 0}, "Give 1 to 16 ranks"),
-        (RING, {"nproc": 17}, "Give 1 to 16 ranks"),
+        (RING, {"nproc": 0}, "Give 1 rank or more"),
+        (RING, {"nproc": 17}, r"room for \d+ here"),
         (RING, {"time_limit_s": 0}, "positive time limit"),
         (RING, {"max_restarts": -1}, "0 restarts or more"),
         (RING, {"args": ["--steps"]}, "A function takes `arguments`"),
@@ -216,10 +216,12 @@ def test_what_cannot_be_launched_is_told_before_anything_starts(
 
 
 def test_four_ranks_only_where_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_module, "usable_memory_bytes", lambda: 4 * 2**30 - 1)
-    assert default_nproc() == 2
-    monkeypatch.setattr(launch_module, "usable_memory_bytes", lambda: 4 * 2**30)
-    assert default_nproc() == 4
+    for gib, most in ((0.5, 2), (2, 2), (3.9, 3), (4, 4), (64, 16)):
+        monkeypatch.setattr(launch_module, "usable_memory_bytes", lambda gib=gib: int(gib * 2**30))
+        assert launch_module.most_ranks() == most
+    monkeypatch.setattr(launch_module, "usable_memory_bytes", lambda: 3 * 2**30)
+    with pytest.raises(CourseError, match="room for 3 here"):
+        launch(RING, 4)
 
 
 def test_lines_belong_to_their_ranks() -> None:
