@@ -96,7 +96,7 @@ class Precision:
         scaling = ", with a GradScaler" if self.needs_scaling else ""
         lines = [f"{self.format} on {self.device}{scaling}"]
         if self.reason:
-            lines.append(self.reason)
+            lines += self.reason.split("; ")
         for name, speedup in self.speedups.items():
             lines.append(f"  {name:5} {_times(speedup)}")
         return "\n".join(lines)
@@ -183,7 +183,7 @@ def _reason(chosen: Format, speedups: Mapping[Format, float], whose: str) -> str
     slow = [name for name in ("bf16", "fp16") if 0 < speedups.get(name, 1.0) < 1 / WORTHWHILE]
     told = [f"{name} can be held here but is {_times(speedups[name])}" for name in slow]  # type: ignore[index]
     unknown = [name for name in ("bf16", "fp16") if name not in speedups]
-    told += [f"of {name} no fast circuits are known here, so it is not counted on" for name in unknown]
+    told += [f"no fast circuits for {name} are known, so it is not counted on" for name in unknown]
     return "; ".join([reason, *told])
 
 

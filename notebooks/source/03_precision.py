@@ -211,8 +211,9 @@ plot_dtypes(report)
 #
 # ## How large are your numbers?
 #
-# We train the network for a while and look at all gradients of a step, each as it is in fp32. Late in training they
-# are small, as the loss is.
+# We train the network for a while and look at all numbers of one step, each as it is in fp32. *Activations* are what the
+# layers hand on in the forward pass. *Activation gradients* come back through them, and *weight gradients* are what
+# changes the weights. Late in training the gradients are small, as the loss is.
 
 # %%
 from course_lib.teach.labs import precision as lab
@@ -294,7 +295,7 @@ print(f"1 + 1000 × 0.001 in bf16 is {weight.item()}")
 #
 # ## Memory
 #
-# What a forward pass keeps for the backward pass, the *activations*, is counted where PyTorch saves it.
+# The activations that a forward pass keeps for the backward pass are counted where PyTorch saves them.
 
 # %%
 from course_lib.train.saved_memory import saved_bytes
