@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from course_lib.accelerators import Accelerator
@@ -28,7 +28,7 @@ class Assumptions:
     utilisation: float = 0.25
     host_w: float = 150.0
     pue: float = 1.0
-    tariff: Money = tariff_of("United States").price
+    tariff: Money = field(default_factory=lambda: tariff_of("United States").price)
 
     def __str__(self) -> str:
         return (

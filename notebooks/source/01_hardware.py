@@ -161,11 +161,16 @@ for name in ("T4", "RTX 3060", "RTX 3090", "RTX 4090", "H100"):
 # Read the last column. The H100 has fourteen times the 16-bit peak of the 3090, and is nowhere near fourteen times as
 # fast: most of a ResNet's step is moving numbers. **Compare bandwidths first, peaks second.**
 #
-# And your own computer? VGG-16 needs 15.5 GFLOP for one picture, and three times that with the backward pass. At its
-# very best (the peak that we measured), ImageNet takes:
+# And your own computer? Lesson 00 counted the work of VGG-16, an old and large network, stage by stage. With the backward
+# pass it is three times that of the forward pass. At its very best (the peak that we measured above), 74 epochs of
+# ImageNet's 1.28 million pictures take this computer:
 
 # %%
-best_days = 3 * 15.5e9 * 1_281_167 * 74 / peak / 86_400
+from course_lib.train.stages import VGG16
+
+flop_per_picture = 3 * sum(stage.forward_flops for stage in VGG16)
+best_days = flop_per_picture * 1_281_167 * 74 / peak / 86_400
+print(f"{flop_per_picture / 1e9:.0f} GFLOP for one picture, at {peak / 1e9:.0f} GFLOP a second")
 judge(
     "start.compute",
     "holds" if best_days <= 6 else "fails",
@@ -256,8 +261,9 @@ judge(
 # ResNet-50, 100 epochs), eight cores of a TPU v3 took 4.4 hours and eight V100 cards 4.3 hours
 # (github.com/google/flax, examples/imagenet).
 #
-# *Text: under 512 tokens an RTX 3090, longer ones a cloud TPU.* Is there a cliff at 512? A GPT as large as GPT-2
-# small, always 8,192 tokens in a batch:
+# *Text: under 512 tokens an RTX 3090, longer ones a cloud TPU.* A *token* is a word or a piece of one. In *attention*, the
+# part that makes language models what they are, each token looks at all others, so long texts mean more work. Is
+# there a cliff at 512? A GPT as large as GPT-2 small, always 8,192 tokens in a batch:
 
 # %%
 rates = lab.tokens_per_second("RTX 3090")
@@ -279,7 +285,8 @@ judge(
 # 4. **Buy or rent**, at the use you really make of it? (Lesson 09.)
 # 5. **What binds you**: may the data leave the house? Does your code run there?
 #
-# The first three, for a job of your choice:
+# The first three, for an image network of another kind (ViT-B/16, which has attention too). *PCIe* is the slot that every
+# card sits in; *NVLink* is a faster link between NVIDIA's large cards.
 
 # %%
 from course_lib.plan.scaling import scale
