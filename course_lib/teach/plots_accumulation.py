@@ -144,14 +144,14 @@ def plot_update_costs(costs: Sequence[UpdateCost], *, title: str) -> Picture:
     height = bar * len(costs)
     figure = new_figure(_TITLE_IN + 0.25 + height + 0.42, title)
     room = (WIDTH_IN - left - gap - 1.0) / 2
-    memory = [[c.steady_bytes, c.kept_bytes] for c in costs]
+    memory = [[float(c.steady_bytes), float(c.kept_bytes)] for c in costs]
     times = [[c.seconds_per_sample] for c in costs]
-    panels = (
+    panels: tuple[tuple[str, list[list[float]], tuple[str, ...], list[str]], ...] = (
         (
             "memory, counted",
             memory,
             (GREY, MEMORY_COLOURS["activations"]),
-            [format_bytes(sum(m)) for m in memory],
+            [format_bytes(round(sum(m))) for m in memory],
         ),
         (
             "time of one image, measured",

@@ -76,7 +76,7 @@ class MicroBatch:
         """
         if self.last or not isinstance(model, DistributedDataParallel):
             return nullcontext()
-        return model.no_sync()  # type: ignore[no-any-return]  # torch leaves it untyped
+        return model.no_sync()
 
 
 @dataclass(frozen=True)

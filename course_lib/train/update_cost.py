@@ -124,4 +124,4 @@ def _batches(global_batch: int, micro_batch: int, device: torch.device) -> list[
     random = torch.Generator().manual_seed(0)
     images = torch.rand(global_batch, 1, IMAGE_SIZE, IMAGE_SIZE, generator=random).to(device)
     labels = torch.randint(10, (global_batch,), generator=random).to(device)
-    return list(zip(images.split(micro_batch), labels.split(micro_batch), strict=True))
+    return list(zip(torch.split(images, micro_batch), torch.split(labels, micro_batch), strict=True))

@@ -8,6 +8,7 @@ where a loss was not divided by 4.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -56,14 +57,15 @@ class MicroGradients:
             parts = self._parts(forward.samples)
             pieces = [rows_of(self.task.batches[number], rows) for number, rows in parts]
             units = [float(self.task.units[number][rows].sum()) for number, rows in parts]
-            whole = joined(pieces)
+            total = math.fsum(units)
+            whole = joined(pieces) if total else None
             gradient = torch.zeros(self.task.parameters, dtype=torch.float64)
-            if whole is not None and sum(units):
+            if whole is not None:
                 gradient = self.gradient(whole, forward.random)
-            elif sum(units):
+            else:
                 for piece, counted in zip(pieces, units, strict=True):
                     if counted:
-                        gradient += counted / sum(units) * self.gradient(piece, forward.random)
+                        gradient += counted / total * self.gradient(piece, forward.random)
             self._kept[key] = gradient
         return self._kept[key]
 

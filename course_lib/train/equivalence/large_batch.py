@@ -61,7 +61,7 @@ def run_large_batch(task: Task, clip: Clip, learning_rates: list[float] | None) 
     model = task.model()
     optimizer = task.optimizer(model)
     trained = [p for p in model.parameters() if p.requires_grad]
-    found = []
+    found: list[Tensor] = []
     with seeded(task.reference.seed):
         for _ in range(task.reference.epochs):
             for window in task.windows():

@@ -26,7 +26,7 @@ from course_lib.units import format_seconds
 
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[3])
 _ALONE_S = 3.0
-"""When one rank is done, the others get at least so long, and as long as all took so far: they may wait for
+"""When one rank is done, the others get at least so long, and half of what all took so far: they may wait for
 it in vain."""
 
 _LOOPBACK = {"linux": "lo", "darwin": "lo0"}
@@ -104,7 +104,7 @@ class _Processes:
                     raise CourseError(f"The process of the step ended: {self._last_words(rank)}.")
             if not one_done and len(self.running) > 1 and self._done():
                 one_done, now = True, time.monotonic()
-                deadline = min(deadline, now + max(_ALONE_S, now - begin))
+                deadline = min(deadline, now + max(_ALONE_S, (now - begin) / 2))
             if time.monotonic() > deadline:
                 return self._given_up(time_limit_s)
             time.sleep(0.02)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ class Record:
     """All that was seen of a run on one rank.
 
     `weights` are all trained parameters in a row: at the start, and after each update. `calls` are the names
-    of what was called, in order, each with a number: "forward", "backward", "zero_grad", "update", "scale",
+    of what was called, in order, each with a number: "forward", "zero_grad", "update", "scale",
     "unscale", "scaler.step", "scaler.update", "clip", "schedule", "no_sync", "sync" (bytes), "epoch".
     `error` is what stopped the run; `own_line` where in the step.
     """
@@ -80,7 +81,7 @@ class Record:
                 [u.learning_rate, u.forwards, u.epoch, u.unclipped is not None] for u in self.updates
             ],
         }
-        arrays = {f"random{i}": f.random.numpy() for i, f in enumerate(self.forwards)}
+        arrays: dict[str, Any] = {f"random{i}": f.random.numpy() for i, f in enumerate(self.forwards)}
         arrays |= {f"weights{i}": weights.numpy() for i, weights in enumerate(self.weights)}
         for i, update in enumerate(self.updates):
             arrays[f"gradient{i}"] = update.gradient.numpy()

@@ -66,9 +66,8 @@ class Recorder:
             handles = [
                 self.model.register_forward_pre_hook(self._on_forward, with_kwargs=True),
                 self.model.register_forward_hook(self._after_forward),
-                self._trained[0].register_post_accumulate_grad_hook(lambda _: self.call("backward")),
-                register_optimizer_step_pre_hook(self._before_update),  # type: ignore[no-untyped-call]
-                register_optimizer_step_post_hook(self._after_update),  # type: ignore[no-untyped-call]
+                register_optimizer_step_pre_hook(self._before_update),
+                register_optimizer_step_post_hook(self._after_update),
             ]
             for handle in handles:
                 stack.callback(handle.remove)
@@ -85,7 +84,9 @@ class Recorder:
 
     def watch_exchange(self, model: DistributedDataParallel, stack: ExitStack) -> None:
         """Note each all-reduce of gradients with its bytes, and where `no_sync` is entered."""
-        from torch.distributed import GradBucket  # not in every build of torch
+        from torch.distributed import (  # not in every build of torch
+            GradBucket,  # type: ignore[attr-defined]
+        )
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         def exchange(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
@@ -126,7 +127,7 @@ class Recorder:
         for tensor in tensors_in(output):
             if tensor.requires_grad:
                 self._idle.add(number)
-                tensor.register_hook(lambda gradient: self._idle.discard(number))
+                tensor.register_hook(lambda gradient: self._idle.discard(number))  # type: ignore[no-untyped-call]
 
     def _forget_idle(self) -> None:
         """Take the passes without a backward pass out of the record."""

@@ -214,7 +214,7 @@ class Task:
 def seeded(seed: int) -> Iterator[None]:
     """Within it torch's random numbers start from a seed; afterwards they go on as if nothing had been."""
     before = torch.get_rng_state()
-    torch.random.default_generator.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)  # of the CPU alone: torch.manual_seed seeds cards too
     try:
         yield
     finally:
