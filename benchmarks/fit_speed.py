@@ -2,8 +2,8 @@
 
     python benchmarks/fit_speed.py --truth FOLDER --cache DIR [--dry-run]
 
-The training tables (RTX 3090, PyTorch 1.12) make the stack ``timm-2022``; the inference tables (RTX 3090,
-4090 and 5090, PyTorch 2) make ``current``, which keeps from the older stack what forward passes cannot tell.
+The training tables (PyTorch 1.12) make the stack ``timm-2022``; the inference tables (PyTorch 2) make
+``current``, which keeps from the older stack what forward passes cannot tell.
 Intervals are those of families left out: the narrowest that hold nine tenths of the errors. Traces are kept
 in ``--cache``.
 """
@@ -92,20 +92,44 @@ def main() -> None:
         row = as_row(model, x, stack)
         row["bias"] = biases(found, errors, stack)
         row["intervals"] = intervals(found, errors, shares, stack, row["bias"])
-        row["note"] = NOTES[stack].format(cases=sum(case.table.stack == stack for case in found))
+        row["note"] = note(found, stack)
         table["stacks"][stack] = row
-    text = json.dumps(table, indent=1)
+    text = as_text(table)
     if arguments.dry_run:
         print(text)
     else:
         data_path("speed.json").write_text(text + "\n", encoding="utf-8")
 
 
+def as_text(table: dict[str, Any]) -> str:
+    """JSON with one kind or word a line, so that a new fit reads well beside the old one."""
+    parts = []
+    for stack, row in table["stacks"].items():
+        lines = []
+        for name, value in row.items():
+            if name in ("kinds", "families", "words"):
+                inner = ",\n".join(
+                    f"   {json.dumps(key)}: {json.dumps(entry)}" for key, entry in value.items()
+                )
+                lines.append(f"  {json.dumps(name)}: {{\n{inner}\n  }}")
+            else:
+                lines.append(f"  {json.dumps(name)}: {json.dumps(value)}")
+        parts.append(f" {json.dumps(stack)}: {{\n" + ",\n".join(lines) + "\n }")
+    return '{"stacks": {\n' + ",\n".join(parts) + "\n}}"
+
+
 NOTES = {
-    "timm-2022": "Calibrated on {cases} training steps of timm models on an RTX 3090 (PyTorch 1.12).",
-    NEWER: "Calibrated on {cases} forward passes of timm models on RTX 3090, 4090 and 5090 (PyTorch 2), "
-    "and for backward passes on training steps of an older stack; see docs/accuracy.md.",
+    "timm-2022": "Calibrated on {cases} training steps of timm models on {cards} (PyTorch 1.12).",
+    NEWER: "Calibrated on {cases} forward passes of timm models on {cards} (PyTorch 2); backward passes on "
+    "training steps of an older stack. Errors: docs/accuracy.md.",
 }
+
+
+def note(found: Sequence[Case], stack: str) -> str:
+    """What a stack was calibrated on."""
+    own = [case for case in found if case.table.stack == stack]
+    cards = ", ".join(sorted({case.table.card for case in own}))
+    return NOTES[stack].format(cases=len(own), cards=cards)
 
 
 def biases(found: Sequence[Case], errors: Sequence[float], stack: str) -> dict[str, float]:

@@ -184,20 +184,22 @@ def save_work(path: Path, work: StepWork, parameters: int) -> None:
     data = {
         "model": work.model, "batch_size": work.batch_size, "precision": work.precision,
         "launches": work.launches, "flops": work.flops, "gradient_bytes": work.gradient_bytes,
-        "parameters": parameters, "pieces": [[*piece, count] for piece, count in pieces.items()],
+        "gradients": len(work.gradients), "parameters": parameters,
+        "pieces": [[*piece, count] for piece, count in pieces.items()],
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(json.dumps(data).encode("utf-8"), 6, mtime=0))
 
 
 def load_work(path: Path) -> tuple[StepWork, int]:
-    """What ``save_work`` kept; all gradients as one."""
+    """What ``save_work`` kept; all gradients alike."""
     data = json.loads(gzip.decompress(path.read_bytes()))
     pieces = {
         (Work(kind, family, flops, nbytes, tuple(dims), half, kernels), phase, ""): count
         for kind, family, flops, nbytes, dims, half, kernels, phase, count in data["pieces"]
     }
-    gradients = ((1.0, data["gradient_bytes"]),) if data["gradient_bytes"] else ()
+    tensors = data["gradients"]
+    gradients = ((1.0, data["gradient_bytes"] // tensors),) * tensors if tensors else ()
     work = StepWork(
         data["model"],
         data["batch_size"],

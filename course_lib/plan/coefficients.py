@@ -45,7 +45,8 @@ class Coefficients:
     processor needs to hand one out. ``cache_gain``: how much faster bytes move that fit the card's cache.
     ``intervals``: by how near the card and the work are to the calibration, the factors below and above
     between which nine of ten measurements lay. ``bias``: by card, the factor that its own measurements ask
-    for.
+    for. ``optimizer_kernels``: kernels of the optimizer for each parameter tensor; 0 where it takes all in
+    few kernels.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Coefficients:
     words: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     cache_gain: float = 1.0
     bias: Mapping[str, float] = field(default_factory=dict)
+    optimizer_kernels: float = 0.0
     _estimated: dict[tuple[str, str], Efficiency] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, work: Work) -> tuple[Efficiency, bool]:
@@ -112,6 +114,7 @@ def coefficients_from(name: str, row: Mapping[str, Any]) -> Coefficients:
         {word: (float(one), float(two)) for word, (one, two) in row.get("words", {}).items()},
         float(row.get("cache_gain", 1.0)),
         {card: float(factor) for card, factor in row.get("bias", {}).items()},
+        float(row.get("optimizer_kernels", 0.0)),
     )
 
 

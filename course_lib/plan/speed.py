@@ -50,8 +50,8 @@ def predict(
         parts.add(piece, phase, module, count * accumulate)
     launches = work.launches * accumulate
     if work.gradients:
-        parts.add(optimizer_work(work, rule), "optimizer", "optimizer", 1)
-        launches += optimizer_launches(rule)
+        parts.add(optimizer_work(work, rule, table.optimizer_kernels), "optimizer", "optimizer", 1)
+        launches += optimizer_launches(work, rule, table.optimizer_kernels)
     busy = parts.seconds() * table.bias.get(rates.name, 1.0)
     handing_out = table.launch_seconds * launches
     total = (busy**8 + handing_out**8) ** 0.125  # about the longer of the two, which run side by side
@@ -96,7 +96,7 @@ def _other_make(card: Accelerator | Rates) -> bool:
 
 def _warnings(card: Accelerator | Rates, parts: Parts) -> Iterator[str]:
     if _other_make(card):
-        yield f"No measurement of this make was used: take the figure of {card.name} as an order of magnitude."
+        yield f"No measurement of this make was used: take {card.name}'s figure as an order of magnitude."
     outside = {kind: share for kind, share in parts.unknown().items() if share > 0.02}
     if outside:
         names = ", ".join(list(outside)[:4])

@@ -72,19 +72,20 @@ def keeps_channels_last(trace: StepTrace) -> bool:
     return first is not None and "channels_last" in first.option("layouts", ())
 
 
-def optimizer_work(work: StepWork, optimizer: OptimizerRule) -> Work:
+def optimizer_work(work: StepWork, optimizer: OptimizerRule, a_tensor: float = 0.0) -> Work:
     """One step of the optimizer.
 
     It reads gradients, parameters and states, writes the last two, and writes and reads what it holds for a
-    moment.
+    moment. ``a_tensor``: kernels for each parameter tensor, where the stack has no multi-tensor ones.
     """
     moved = work.gradient_bytes * (3 + 2 * optimizer.states + 2 * optimizer.temporaries)
-    return Work("optimizer", "optimizer", 0, moved)
+    kernels = optimizer_launches(work, optimizer, a_tensor)
+    return Work("optimizer", "optimizer", 0, moved, kernels=kernels)
 
 
-def optimizer_launches(optimizer: OptimizerRule) -> int:
-    """How many multi-tensor kernels a step of the optimizer hands out, about."""
-    return 2 + optimizer.states + optimizer.temporaries
+def optimizer_launches(work: StepWork, optimizer: OptimizerRule, a_tensor: float = 0.0) -> int:
+    """How many kernels a step of the optimizer hands out, about: a few, or some for each parameter tensor."""
+    return round(a_tensor * len(work.gradients)) or 2 + optimizer.states + optimizer.temporaries
 
 
 def _gradients(trace: StepTrace) -> tuple[tuple[float, int], ...]:
