@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
+from matplotlib.patches import Rectangle
 from matplotlib.textpath import text_to_path as _text_to_path
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
@@ -81,6 +82,23 @@ def add_axes(figure: Figure, left: float, bottom: float, width: float, height: f
     axes.xaxis.label.set(fontsize=TEXT_PT, color=INK)
     axes.yaxis.label.set(fontsize=TEXT_PT, color=INK)
     return axes
+
+
+def legend(figure: Figure, names: Mapping[str, str], top_in: float) -> None:
+    """Squares with names, in lines from ``top_in`` inches below the top; ``names`` to colours."""
+    width, height = figure.get_size_inches()
+    x, y = MARGIN_IN, height - top_in - 0.08
+    for name, colour in names.items():
+        needs = 0.17 + width_in(name, SMALL_PT)
+        if x + needs > width - MARGIN_IN:
+            x, y = MARGIN_IN, y - 0.22
+        figure.add_artist(
+            Rectangle(
+                (x / width, (y - 0.055) / height), 0.11 / width, 0.11 / height, fc=colour, ec=QUIET, lw=0.6
+            )
+        )
+        figure.text((x + 0.16) / width, y / height, name, fontsize=SMALL_PT, color=INK, va="center")
+        x += needs + 0.16
 
 
 def text_on(colour: str) -> str:

@@ -1,11 +1,10 @@
-"""Which pictures does lesson 03 draw? Bits, sizes of numbers, types, the life of a scaler, gains, seeds."""
+"""Which pictures does lesson 03 draw? Bits, sizes of numbers, types, the life of a scaler."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter
@@ -19,7 +18,6 @@ from course_lib.teach.look import (
     MARGIN_IN,
     ORANGE,
     PURPLE,
-    QUIET,
     SKY_BLUE,
     SMALL_PT,
     TEXT_PT,
@@ -27,20 +25,16 @@ from course_lib.teach.look import (
     WIDTH_IN,
     YELLOW,
     add_axes,
+    legend,
     new_figure,
     text_on,
-    width_in,
 )
 from course_lib.teach.picture import Picture
 from course_lib.train.float_formats import Bits, float_format
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from course_lib.train.dtype_inspector import DtypeReport
     from course_lib.train.exponents import ExponentHistogram
-    from course_lib.train.format_times import FormatTimes
     from course_lib.train.scaler_life import ScalerLife
 
 FORMAT_COLOURS: Mapping[str, str] = {
@@ -79,7 +73,7 @@ def plot_bits(numbers: Sequence[Bits], *, title: str = "") -> Picture:
                 )
                 x += box
         axes.text(x + 0.1, middle, f"= {bits.held:.7g}", va="center", fontsize=TEXT_PT, color=INK)
-    _legend(figure, {"sign": GREY, "exponent": ORANGE, "fraction": SKY_BLUE}, _TITLE_IN)
+    legend(figure, {"sign": GREY, "exponent": ORANGE, "fraction": SKY_BLUE}, _TITLE_IN)
     told = "; ".join(
         f"{b.format.name} {b.sign} {b.exponent} {b.fraction}, which is {b.held:.7g}" for b in numbers
     )
@@ -150,7 +144,7 @@ def plot_exponents(
         "become infinite": infinite,
     }
     named = {f"{kind} {abs(share):.1%}": colours[kind] for kind, share in shares.items()}
-    _legend(figure, named, _TITLE_IN)
+    legend(figure, named, _TITLE_IN)
     return Picture(
         figure,
         f"{title}. Histogram over powers of two, measured. {lost:.1%} become zero, {rough:.1%} lose bits, "
@@ -184,7 +178,7 @@ def plot_dtypes(report: DtypeReport, *, title: str = "") -> Picture:
         told = " + ".join(f"{many} {kind}" for kind, many in types.items())
         axes.text(start + 0.02 * most, row + 0.5, told, va="center", fontsize=SMALL_PT, color=INK)
     used = dict.fromkeys(kind for types in counts.values() for kind in types)
-    _legend(figure, {kind: FORMAT_COLOURS[kind] for kind in used}, _TITLE_IN)
+    legend(figure, {kind: FORMAT_COLOURS[kind] for kind in used}, _TITLE_IN)
     alts = "; ".join(
         f"{name}: " + ", ".join(f"{n} in {k}" for k, n in types.items()) for name, types in counts.items()
     )
@@ -213,124 +207,10 @@ def plot_scaler(life: ScalerLife, *, title: str = "") -> Picture:
     axes.set(xlim=(0, numbers[-1] + 1), ylim=(low, high), xlabel="step", ylabel="scale")
     axes.yaxis.set_major_locator(FixedLocator(list(range(low + 1, high, every))))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"$2^{{{round(y)}}}$"))
-    _legend(figure, {"scale": BLUE, "update skipped, scale halved": VERMILLION}, _TITLE_IN)
+    legend(figure, {"scale": BLUE, "update skipped, scale halved": VERMILLION}, _TITLE_IN)
     where = ", ".join(map(str, life.skipped)) or "none"
     return Picture(
         figure,
         f"{title}. A line, measured: from {life.steps[0].scale:,.0f} to {life.final_scale:,.0f}. "
         f"Skipped: {where}.",
     )
-
-
-@dataclass(frozen=True)
-class Gain:
-    """How many times as fast as the format it is compared with, with its spread where there is one."""
-
-    times: float
-    low: float | None = None
-    high: float | None = None
-    how: Literal["measured", "predicted", "published"] = "measured"
-
-
-def gains_of(times: FormatTimes, what: str) -> dict[str, Gain]:
-    """Each format's gain over fp32, by a name with `what` in it; an estimate where a format was not run."""
-    plain = times.times["fp32"].seconds
-    return {
-        f"{name}, {what}": Gain(one.speedup, one.low, one.high)
-        if one.speedup
-        else Gain(plain / one.seconds, how="predicted")
-        for name, one in times.times.items()
-        if name != "fp32"
-    }
-
-
-def plot_gains(gains: Mapping[str, Gain], *, title: str, axis: str = "times as fast as fp32") -> Picture:
-    """A point for each gain on an axis of factors, with its spread as a line; filled where measured here.
-
-    Raises CourseError when there is nothing to draw, or a gain is not positive.
-    """
-    if not gains:
-        raise CourseError("There is no gain to draw.")
-    if any(not gain.times > 0 for gain in gains.values()):
-        raise CourseError("A gain is a factor above zero.")
-    row, left = 0.34, 2.5
-    height = row * len(gains)
-    figure = new_figure(_TITLE_IN + 0.2 + height + 0.6, title)
-    axes = add_axes(figure, left, 0.6, WIDTH_IN - left - 0.75, height)
-    ends = [x for g in gains.values() for x in (g.times, g.low or g.times, g.high or g.times)]
-    low, high = math.floor(math.log2(min(*ends, 1))) - 0.2, math.ceil(math.log2(max(*ends, 1))) + 0.2
-    axes.set(xlim=(low, high), ylim=(len(gains), 0), yticks=[], xlabel=axis)
-    ticks = range(math.ceil(low), math.floor(high) + 1, max(1, math.ceil((high - low) / 7)))
-    axes.xaxis.set_major_locator(FixedLocator(sorted({0, *ticks})))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{2.0**x:g}" if x >= 0 else f"1/{2.0**-x:g}"))
-    axes.axvline(0, color="black", lw=1.4)
-    for number, (name, gain) in enumerate(gains.items()):
-        colour = GREEN if gain.times >= 1.05 else VERMILLION if gain.times < 0.95 else GREY
-        middle, x = number + 0.5, math.log2(gain.times)
-        if gain.low and gain.high:
-            axes.plot(
-                [math.log2(gain.low), math.log2(gain.high)], [middle, middle], color=colour, lw=2.2, alpha=0.6
-            )
-        solid = gain.how == "measured"
-        axes.scatter([x], [middle], s=60, zorder=3, fc=colour if solid else "white", ec=colour, lw=1.8)
-        _beside(
-            axes, middle, name, f"{gain.times:.2g} ×" if gain.times >= 0.1 else f"1/{1 / gain.times:.0f} ×"
-        )
-    names = {"filled: measured here": GREY}
-    if any(gain.how != "measured" for gain in gains.values()):
-        names["hollow: published or predicted"] = "#FFFFFF"
-    _legend(figure, names, _TITLE_IN)
-    told = "; ".join(f"{name}: {gain.times:.2g} times ({gain.how})" for name, gain in gains.items())
-    return Picture(figure, f"{title}. Points on an axis of factors. {told}.")
-
-
-def plot_seeds(accuracies: Mapping[str, Sequence[float]], *, title: str) -> Picture:
-    """A point for each seed and a line for their mean, a row for each name; accuracies from 0 to 1, measured.
-
-    Raises CourseError when there is nothing to draw.
-    """
-    if not accuracies or not all(accuracies.values()):
-        raise CourseError("There is no accuracy to draw.")
-    row, left = 0.36, 1.95
-    height = row * len(accuracies)
-    figure = new_figure(_TITLE_IN + height + 0.62, title)
-    axes = add_axes(figure, left, 0.55, WIDTH_IN - left - 1.35, height)
-    values = [100 * value for many in accuracies.values() for value in many]
-    room = max(0.5, 0.1 * (max(values) - min(values)))
-    axes.set(xlim=(min(values) - room, max(values) + room), ylim=(len(accuracies), 0), yticks=[])
-    axes.set_xlabel("digits read right in the test (%)")
-    alts = []
-    for number, (name, many) in enumerate(accuracies.items()):
-        colour = FORMAT_COLOURS.get(name.split()[0], GREY)
-        mean = 100 * math.fsum(many) / len(many)
-        spread = 100 * (max(many) - min(many))
-        axes.scatter(
-            [100 * value for value in many], [number + 0.5] * len(many), fc=colour, ec="white", s=46, zorder=3
-        )
-        axes.plot([mean, mean], [number + 0.15, number + 0.85], color="black", lw=1.8)
-        _beside(axes, number + 0.5, name, f"{mean:.1f} (±{spread / 2:.1f})")
-        alts.append(f"{name}: mean {mean:.1f} %, from {100 * min(many):.1f} to {100 * max(many):.1f} %")
-    return Picture(figure, f"{title}. Points, one a seed, measured. {'; '.join(alts)}.")
-
-
-def _beside(axes: Axes, y: float, name: str, value: str) -> None:
-    """A row's name left of the axes, its value right of them."""
-    for text, end, offset, side in ((name, 0, -8, "right"), (value, 1, 6, "left")):
-        axes.annotate(
-            text, (end, y), (offset, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
-            ha=side, va="center", fontsize=TEXT_PT, color=INK,
-        )  # fmt: skip
-
-
-def _legend(figure: Figure, names: Mapping[str, str], top_in: float) -> None:
-    """Squares with names in one line, ``top_in`` inches below the top."""
-    width, height = figure.get_size_inches()
-    x, y = MARGIN_IN, height - top_in - 0.08
-    for name, colour in names.items():
-        figure.add_artist(
-            Rectangle(
-                (x / width, (y - 0.055) / height), 0.11 / width, 0.11 / height, fc=colour, ec=QUIET, lw=0.6
-            )
-        )
-        figure.text((x + 0.16) / width, y / height, name, fontsize=SMALL_PT, color=INK, va="center")
-        x += 0.17 + width_in(name, SMALL_PT) + 0.16

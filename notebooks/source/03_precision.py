@@ -48,7 +48,7 @@ print(f"{len(batches)} batches of {batch_size} digits, on {device}")
 # digits, in each of them. `time_steps` runs them in turns, so that other work on your machine slows all alike.
 
 # %%
-from course_lib.teach.plots_precision import Gain, gains_of, plot_gains
+from course_lib.teach.plots_gains import Gain, gains_of, plot_gains
 from course_lib.train.format_times import time_steps
 
 torch.manual_seed(0)
@@ -268,7 +268,7 @@ def accuracy(seed, precision=None, dtype=torch.float32):
 # %%
 from tqdm.auto import tqdm
 
-from course_lib.teach.plots_precision import plot_seeds
+from course_lib.teach.plots_gains import plot_seeds
 
 rows = {
     "fp32": {}, "bf16 autocast": {"precision": "bf16"}, "fp16 autocast": {"precision": "fp16"},

@@ -7,16 +7,8 @@ from matplotlib.text import Text
 from course_lib.errors import CourseError
 from course_lib.models.zoo import DigitsCNN
 from course_lib.teach.picture import Picture
-from course_lib.teach.plots_precision import (
-    Gain,
-    gains_of,
-    plot_bits,
-    plot_dtypes,
-    plot_exponents,
-    plot_gains,
-    plot_scaler,
-    plot_seeds,
-)
+from course_lib.teach.plots_gains import Gain, gains_of, plot_gains, plot_seeds
+from course_lib.teach.plots_precision import plot_bits, plot_dtypes, plot_exponents, plot_scaler
 from course_lib.train.dtype_inspector import inspect_dtypes
 from course_lib.train.exponents import histogram
 from course_lib.train.float_formats import FLOAT_FORMATS, bits_of
