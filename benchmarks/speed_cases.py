@@ -22,11 +22,11 @@ from truth_tables import Row, family_of, parameter_counts, read_table, same_size
 
 from course_lib.accelerators import find_accelerator
 from course_lib.errors import CourseError
-from course_lib.plan import op_kinds
+from course_lib.plan import convolution_kinds, op_kinds
 from course_lib.plan.model_names import named_workload
-from course_lib.plan.op_kinds import Work
 from course_lib.plan.step_work import StepWork, step_work
 from course_lib.plan.tracer import trace
+from course_lib.plan.work import Work
 
 NAME = re.compile(
     r"(?P<mode>train|infer)_(?P<card>rtx\d+)_(?:(?P<first>nchw|nhwc)_)?amp_(?:"
@@ -173,7 +173,8 @@ def taxonomy() -> str:
     """A short digest of the code that sorts work into kinds: what it sorted before is not read again
     after.
     """
-    return hashlib.sha256(Path(op_kinds.__file__).read_bytes()).hexdigest()[:8]
+    code = b"".join(Path(module.__file__).read_bytes() for module in (op_kinds, convolution_kinds))
+    return hashlib.sha256(code).hexdigest()[:8]
 
 
 def save_work(path: Path, work: StepWork, parameters: int) -> None:

@@ -22,10 +22,10 @@ from speed_cases import Case
 
 from course_lib.accelerators import find_accelerator
 from course_lib.plan.kind_words import words
-from course_lib.plan.op_kinds import Work
 from course_lib.plan.optimizers import optimizer_rule
 from course_lib.plan.roofline import rates_of
 from course_lib.plan.step_work import optimizer_launches, optimizer_work
+from course_lib.plan.work import Work
 
 FLOAT = torch.float64
 REFERENCE = "RTX 3090"

@@ -52,7 +52,8 @@ class _Gate(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.layers(x)
+        out: torch.Tensor = x * self.layers(x)
+        return out
 
 
 class _Dense(nn.Module):
@@ -107,7 +108,7 @@ class _LayerNorm2d(nn.Module):
         return out
 
 
-def _conv(
+def _conv(  # noqa: PLR0917 - as nn.Conv2d has it
     cin: int, cout: int, kernel: int, stride: int = 1, groups: int = 1, act: nn.Module | None = None
 ) -> nn.Sequential:
     layers: list[nn.Module] = [
@@ -139,7 +140,7 @@ def _bottleneck(cin: int, width: int, cout: int, stride: int, groups: int = 1) -
     return _Residual(branch, _conv(cin, cout, 1, stride) if stride > 1 or cin != cout else None, _relu())
 
 
-def _inverted(
+def _inverted(  # noqa: PLR0917 - what a block is told by
     cin: int, cout: int, kernel: int, stride: int, gate: bool, act: Callable[[], nn.Module]
 ) -> nn.Module:
     wide = 6 * cin

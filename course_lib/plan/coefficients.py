@@ -17,7 +17,7 @@ from typing import Any
 from course_lib.errors import CourseError
 from course_lib.files import data_path
 from course_lib.plan.kind_words import words
-from course_lib.plan.op_kinds import Dims, Work
+from course_lib.plan.work import Dims, Work
 
 
 @dataclass(frozen=True)

@@ -9,31 +9,10 @@ kind has not been calibrated for, its family answers for.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from course_lib.plan.step_trace import Op, Shape
-from course_lib.plan.workspaces import ELEMENT, STEM_CHANNELS
-
-Dims = tuple[float, float, float]
-
-
-@dataclass(frozen=True)
-class Work:
-    """One kernel, or a few that belong together.
-
-    ``flops`` counts a multiply-add as two; ``nbytes`` is what is read and written at least once. ``dims``:
-    rows, columns and inner length of the matrix product (per group), zeros where there is none. ``half``:
-    whether 16-bit tensor cores may run it.
-    """
-
-    kind: str
-    family: str
-    flops: float
-    nbytes: float
-    dims: Dims = (0.0, 0.0, 0.0)
-    half: bool = False
-    kernels: int = 1
-
+from course_lib.plan.convolution_kinds import convolution, convolution_backward
+from course_lib.plan.step_trace import Op
+from course_lib.plan.work import Work, is_half, layout_mark
 
 _NO_KERNEL = frozenset(
     f"{name}.{overload}"
@@ -172,9 +151,9 @@ def work_of(op: Op, channels_last: bool) -> tuple[Work, ...]:
         return ()
     base = name.split(".")[0]
     if base == "convolution":
-        return (_convolution(op, "forward", op.inputs[0], op.inputs[1], op.outputs[0], channels_last),)
+        return (convolution(op, "forward", op.inputs[0], op.inputs[1], op.outputs[0], channels_last),)
     if base == "convolution_backward":
-        return _convolution_backward(op, channels_last)
+        return convolution_backward(op, channels_last)
     if base in _MATMULS or base in _BATCHED:
         return (_matmul(op, base),)
     if "scaled_dot_product" in base:
@@ -188,9 +167,9 @@ def work_of(op: Op, channels_last: bool) -> tuple[Work, ...]:
         return (_plain(op, f"softmax.{_pass(base)}", "softmax", op.dtype),)
     if "pool" in base:
         shape = "global" if "adaptive" in base else "max" if "max" in base else "average"
-        return (_plain(op, f"{shape}_pool.{_pass(base)}{_layout(channels_last)}", "pool"),)
+        return (_plain(op, f"{shape}_pool.{_pass(base)}{layout_mark(channels_last)}", "pool"),)
     if "upsample" in base:
-        return (_plain(op, f"upsample.{_pass(base)}{_layout(channels_last)}", "pool"),)
+        return (_plain(op, f"upsample.{_pass(base)}{layout_mark(channels_last)}", "pool"),)
     if base in ("lstm", "_thnn_fused_lstm_cell", "_thnn_fused_lstm_cell_backward_impl"):
         return (_plain(op, "recurrent", "pointwise"),)
     return (_memory_bound(op, base),)
@@ -200,16 +179,8 @@ def _pass(base: str) -> str:
     return "backward" if "backward" in base else "forward"
 
 
-def _layout(channels_last: bool) -> str:
-    return "" if channels_last else ".nchw"
-
-
-def _half(dtype: str) -> bool:
-    return dtype in ("float16", "bfloat16")
-
-
 def _plain(op: Op, kind: str, family: str, dtype: str = "") -> Work:
-    suffix = (".half" if _half(dtype) else ".single") if dtype else ""
+    suffix = (".half" if is_half(dtype) else ".single") if dtype else ""
     return Work(kind + suffix, family, op.flops, op.bytes_moved)
 
 
@@ -220,84 +191,8 @@ def _batch_norm(op: Op, base: str, channels_last: bool) -> Work:
         part = "inference"
     else:
         part = "forward"
-    suffix = "" if _half(op.dtype) else ".single"
-    return Work(f"batch_norm.{part}{_layout(channels_last)}{suffix}", "norm", op.flops, op.bytes_moved)
-
-
-# -- convolutions -----------------------------------------------------------------------------------------
-
-
-def _convolution_backward(op: Op, channels_last: bool) -> tuple[Work, ...]:
-    grad, image, weight = op.inputs[:3]
-    mask = op.option("mask")
-    parts = [
-        _convolution(op, part, image, weight, grad, channels_last)
-        for part, wanted in (("data", mask[0]), ("weight", mask[1]))
-        if wanted
-    ]
-    if len(mask) > 2 and mask[2]:
-        nbytes = math.prod(grad) * ELEMENT.get(op.dtype, 4)
-        parts.append(Work(f"bias_grad{_layout(channels_last)}", "reduction", 0, nbytes))
-    return tuple(parts)
-
-
-def _convolution(  # noqa: PLR0917 - three shapes
-    op: Op, part: str, image: Shape, weight: Shape, out: Shape, channels_last: bool
-) -> Work:
-    groups, transposed = op.option("groups"), op.option("transposed")
-    kernel = weight[2:]
-    taps = math.prod(kernel)
-    cin, cout = image[1], out[1]
-    if transposed:  # a transposed convolution is the gradient of a plain one
-        image, out, cin, cout = out, image, cout, cin
-        part = {"forward": "data", "data": "forward", "weight": "weight"}[part]
-    size = ELEMENT.get(op.dtype, 4)
-    pixels = out[0] * math.prod(out[2:])
-    flops = 2.0 * pixels * cout * (cin // groups) * taps
-    nbytes = (math.prod(image) + math.prod(out) + math.prod(weight)) * size
-    wide, narrow = cin // groups, cout // groups
-    dims: Dims
-    if part == "forward":
-        dims = (pixels, narrow, wide * taps)
-    elif part == "data":
-        dims = (image[0] * math.prod(image[2:]), wide, narrow * taps)
-    else:
-        dims = (wide * taps, narrow, pixels)
-    kind, family = _convolution_kind(cin, cout, groups, kernel, op.option("stride"), op.option("dilation"))
-    half = _half(op.dtype)
-    if half and family == "convolution" and not kind.startswith("stem") and (cin % 8 or cout % 8):
-        kind += "_odd"
-    suffix = "" if half else ".single"
-    return Work(f"{kind}.{part}{_layout(channels_last)}{suffix}", family, flops, nbytes, dims, half)
-
-
-def _convolution_kind(  # noqa: PLR0917 - what a convolution is told by
-    cin: int, cout: int, groups: int, kernel: Shape, stride: Shape, dilation: Shape
-) -> tuple[str, str]:
-    widest = max(kernel)
-    strided = "_s2" if max(stride) > 1 else ""
-    if groups > 1 and groups == cin:
-        step = next((size for size in (3, 5, 7) if widest <= size), 9)
-        return f"depthwise{step}{strided}", "depthwise"
-    if groups > 1:
-        width = cin // groups
-        if groups % 32 == 0 and width in (4, 8, 16, 32) and cin == cout:
-            return f"grouped_by32{strided}", "grouped"  # cuDNN has kernels of their own for these
-        step = next((size for size in (2, 4, 8, 16, 24, 32, 40, 48) if width <= size), 64)
-        return f"grouped{step}{strided if widest > 1 else '_1x1'}", "grouped"
-    if cin <= STEM_CHANNELS:
-        return ("stem_patch" if tuple(stride) == tuple(kernel) else "stem"), "convolution"
-    if len(kernel) > 2:
-        return "volume", "convolution"
-    if widest == 1:
-        return f"pointwise{strided}", "convolution"
-    if tuple(stride) == tuple(kernel):
-        return "patch", "convolution"
-    if len(set(kernel)) > 1:
-        return "asymmetric", "convolution"
-    if max(dilation) > 1:
-        return "dilated", "convolution"
-    return f"dense{3 if widest <= 3 else 5}{strided}", "convolution"
+    suffix = "" if is_half(op.dtype) else ".single"
+    return Work(f"batch_norm.{part}{layout_mark(channels_last)}{suffix}", "norm", op.flops, op.bytes_moved)
 
 
 # -- matrix products and attention ------------------------------------------------------------------------
@@ -307,7 +202,7 @@ def _matmul(op: Op, base: str) -> Work:
     left, right = op.inputs[-2:]
     batch = left[0] if base in _BATCHED else 1
     rows, inner, columns = left[-2], left[-1], right[-1]
-    half = _half(op.dtype)
+    half = is_half(op.dtype)
     flops = 2.0 * batch * rows * inner * columns
     if base in _BATCHED:
         part = "batched.backward" if op.phase == "backward" else "batched.forward"
@@ -326,7 +221,7 @@ def _attention(op: Op, base: str) -> Work:
     road = "flash" if "flash" in base or "cudnn" in base else "efficient"
     query = op.inputs[1] if "backward" in base else op.inputs[0]
     key = op.inputs[2] if "backward" in base else op.inputs[1]
-    half = _half(op.dtype)
+    half = is_half(op.dtype)
     kind = f"{road}_attention.{_pass(base)}" + ("" if half else ".single")
     tokens, head = float(query[-2]), float(query[-1])
     flops = float(op.flops)
@@ -341,7 +236,7 @@ def _attention(op: Op, base: str) -> Work:
 
 
 def _memory_bound(op: Op, base: str) -> Work:
-    size = ".half" if _half(op.dtype) else ".single"
+    size = ".half" if is_half(op.dtype) else ".single"
     strided = "_strided" if op.layout == "strided" else ""
     if base in _COPIES:
         word = "cast" if base in ("_to_copy", "to") else "copy"

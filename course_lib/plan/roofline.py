@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from course_lib.accelerators import Accelerator
 from course_lib.errors import CourseError
-from course_lib.plan.op_kinds import Dims, Work
+from course_lib.plan.work import Dims, Work
 
 
 @dataclass(frozen=True)

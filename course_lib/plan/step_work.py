@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from course_lib.plan.op_kinds import Work, work_of
+from course_lib.plan.op_kinds import work_of
 from course_lib.plan.optimizers import OptimizerRule
 from course_lib.plan.step_trace import BECOMES_GRADIENT, StepTrace
+from course_lib.plan.work import Work
 
 FLOPS_A_BYTE = 50.0  # about what cards reach of their peaks in 16 bits: 35 TFLOP/s beside 700 GB/s
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from course_lib.accelerators import find_accelerator
 from course_lib.plan.coefficients import Coefficients
-from course_lib.plan.op_kinds import Work
 from course_lib.plan.roofline import Rates, rates_of, seconds, together
 from course_lib.plan.step_time import Share
+from course_lib.plan.work import Work
 
 
 class WorkTimer:
@@ -33,7 +33,7 @@ class WorkTimer:
         return self._peaks[name]
 
     def bandwidth(self, issue: float) -> float:
-        """The bytes a second of a kind that follows SMs times clock by the share ``issue``, from card to card."""
+        """Bytes a second of a kind that follows SMs times clock by the share ``issue``, from card to card."""
         if issue not in self._bandwidths:
             rate = self.rates.bandwidth
             if issue and self.rates.issue and self.rates.name != self.table.reference:

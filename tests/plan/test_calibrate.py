@@ -9,23 +9,16 @@ import torch
 from torch import nn
 
 from course_lib.errors import CourseError
-from course_lib.plan.calibrate import (
-    Calibration,
-    Timed,
-    TimingRecorder,
-    calibrate,
-    fit,
-    load_calibration,
-    measure_rates,
-    time_net,
-)
+from course_lib.plan.calibrate import Calibration, calibrate, load_calibration
 from course_lib.plan.calibration_nets import CalibrationNet, calibration_nets
 from course_lib.plan.coefficients import coefficients_from
+from course_lib.plan.fit_shares import fit_shares
 from course_lib.plan.model_names import named_workload
-from course_lib.plan.op_kinds import Work
 from course_lib.plan.roofline import Rates
 from course_lib.plan.speed import predict
+from course_lib.plan.timed_steps import Timed, TimingRecorder, measure_rates, time_net
 from course_lib.plan.tracer import trace
+from course_lib.plan.work import Work
 from course_lib.plan.work_timer import WorkTimer
 
 
@@ -77,7 +70,7 @@ def test_a_known_device_is_found_again() -> None:
         Timed(work, math.hypot(work.flops / 1e11 / 0.5, work.nbytes / 1e10 / 0.25) + 1e-6) for work in works
     ]
     timed.append(Timed(Work("nothing", "copy", 0, 0), 1e-6))
-    table = coefficients_from("made up", fit([timed], rates))
+    table = coefficients_from("made up", fit_shares([timed], rates))
     share = table.kinds["dense3.forward"]
     assert share.compute == pytest.approx(0.5, rel=0.1)
     assert share.memory == pytest.approx(0.25, rel=0.1)

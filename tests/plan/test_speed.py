@@ -12,13 +12,13 @@ from course_lib.errors import CourseError
 from course_lib.plan.coefficients import coefficients_from, find_coefficients
 from course_lib.plan.kind_words import words
 from course_lib.plan.model_names import named_workload
-from course_lib.plan.op_kinds import Work
 from course_lib.plan.roofline import Rates, fill, rates_of, together
 from course_lib.plan.speed import predict
 from course_lib.plan.step_time import StepTime
 from course_lib.plan.step_trace import StepTrace
 from course_lib.plan.step_work import keeps_channels_last, step_work
 from course_lib.plan.tracer import trace
+from course_lib.plan.work import Work
 
 CARD = find_accelerator("RTX 3090")
 
