@@ -148,7 +148,7 @@ def _in_step(all_reduce_s: Steps, number: int) -> int:
     return step.index(min(step))
 
 
-_SECONDS = "Those are seconds. The number of a rank is wanted: its place in a step, counted from 0."
+_SECONDS = "Those are seconds. The number of a rank is wanted."
 _ONE_STEP = "You look at one step only. Any rank is late once in a while: take all steps together."
 
 STRAGGLER = Exercise(
@@ -185,7 +185,6 @@ STRAGGLER = Exercise(
                 _most,
                 "That rank spends the most time in the all-reduce. What is it doing there all the time?",
             ),
-            Diagnosis(lambda steps: min(map(math.fsum, zip(*steps, strict=True))), _SECONDS),
             Diagnosis(lambda steps: min(map(math.fsum, steps)), _SECONDS),
             Diagnosis(lambda steps: min(map(min, steps)), _SECONDS),
             Diagnosis(lambda steps: _in_step(steps, 0), _ONE_STEP),
@@ -196,7 +195,7 @@ STRAGGLER = Exercise(
             ),
             Diagnosis(
                 lambda steps: min(sum(rank) for rank in zip(*steps, strict=True)),
-                "Those are seconds. The number of a rank is wanted.",
+                _SECONDS,
             ),
             Diagnosis(
                 lambda steps: [sum(step) for step in steps].index(min(sum(step) for step in steps)),
