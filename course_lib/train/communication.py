@@ -145,7 +145,10 @@ def trace_buckets(
     """
     noted: list[list[float]] = []
 
-    def hook(state: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+    def hook(
+        state: object,
+        bucket: dist.GradBucket,  # type: ignore[name-defined]
+    ) -> torch.futures.Future[torch.Tensor]:
         row = [float(bucket.buffer().nbytes), time.perf_counter(), 0.0]
         noted.append(row)
         work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
