@@ -16,7 +16,7 @@
 import os
 
 quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
-batch_size = 64
+batch_size = 16 if quick else 64
 photographs = 96 if quick else 256
 budget_s = 0.5 if quick else 2.0  # seconds for one measurement
 
@@ -90,7 +90,7 @@ print(f"the card works {work_s / (wait_s + work_s):.0%} of the time")
 #
 # ## What does it wait for?
 #
-# Somebody must read each file, decode it and cut it, and then put 64 pictures into one tensor, which is called
+# Somebody must read each file, decode it and cut it, and then put all pictures of a batch into one tensor, which is called
 # *collating*. `measure` splits the wait. It runs the step with one batch again and again: this is the best that can be.
 # Then it runs it with its loader. It also makes a few batches itself, with a clock between the parts. No profiler
 # and no rights are needed.

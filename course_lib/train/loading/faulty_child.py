@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -263,7 +264,12 @@ def run(kind: str) -> None:
     random.seed(0)
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    KINDS[kind]()
+    try:
+        KINDS[kind]()
+    except Exception:  # told now: while Python ends, an error of a worker may get lost
+        traceback.print_exc()
+        sys.stderr.flush()
+        sys.exit(1)
 
 
 def _small_shared_memory(size: int) -> bool:

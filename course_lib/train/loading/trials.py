@@ -48,6 +48,6 @@ def run_trial(source: Source, settings: LoaderSettings, bench: StepBench, budget
             raise CourseError("The loader gave no batch: check the data set's length and drop_last.")
         first_batch_s = time.perf_counter() - begin - first[0].step_s
         warm = bench.run(batches, 0.0, at_least=round_of - 1, round_of=round_of - 1) if round_of > 1 else []
-        rows = bench.run(batches, budget_s, at_least=round_of, round_of=round_of)
+        rows = bench.run(batches, budget_s, at_least=2 * round_of, round_of=round_of)
         worker_bytes = private_bytes(worker_pids(batches))
     return TrialRun(tuple(rows or warm or first), first_batch_s, worker_bytes)

@@ -29,7 +29,7 @@ from course_lib.train.loading.tuning import Trial, Tuning
 
 Progress = Callable[[float, str], None]
 
-LONGEST_TRIAL_S = 1.5
+LONGEST_TRIAL_S = 1.0
 MOST_TRIALS = 6
 FED = 0.985  # a share of the step alone that more trials would hardly beat
 LONG_PREFETCH = 4
@@ -96,7 +96,7 @@ class _Search:
         self.refused: dict[int, str] = {}
         tell(0.0, "making a few batches here")
         self.cost: BatchCost = probe(
-            source.loader(self._settings(1)), budget_s=min(0.5, budget_s / 8), most=12
+            source.loader(self._settings(1)), budget_s=min(0.4, budget_s / 8), most=12
         )
         tell(0.1, "the step alone")
         self.step_s, step_cpu_s = self._alone()
@@ -223,7 +223,7 @@ class _Search:
         batch = to_device(self.cost.batches[0], self.bench.device)
         self.bench.step(batch)  # warms up
         cpu = time.process_time()
-        rows = self.bench.run(cycle([batch]), min(0.4, self.budget_s / 8), at_least=2)
+        rows = self.bench.run(cycle([batch]), min(0.3, self.budget_s / 8), at_least=2)
         used = time.process_time() - cpu
         return mean(rows, "step_s"), used / len(rows)
 

@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import psutil
+import pytest
+
+from course_lib.errors import CourseError
+from course_lib.teach.labs.frame import Answer
+from course_lib.teach.labs.loading import CARDS, lab, measure_rate, plot_answers
+from course_lib.train.loading.measurement import Rate
+from course_lib.train.photographs import write_photographs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photographs(tmp_path_factory.mktemp("p"), 8, width=240, height=240, progress=False)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_rate_is_measured_also_where_the_batch_is_larger_than_the_folder(
+    folder: Path, workers: int
+) -> None:
+    before, heard = len(psutil.Process().children(recursive=True)), []
+    rate = measure_rate(
+        16, workers, folder=folder, budget_s=0.1, progress=lambda share, doing: heard.append(share)
+    )
+    assert rate.median > 0
+    assert heard == sorted(heard)
+    assert heard[-1] == 1
+    assert len(psutil.Process().children(recursive=True)) <= before + 1  # a forkserver may have come
+
+
+def test_what_cannot_be_measured_is_told(folder: Path) -> None:
+    for wrong in ({"batch_size": 0}, {"num_workers": -1}, {"card": "mine"}, {"budget_s": 0}):
+        with pytest.raises(CourseError, match="cannot be measured"):
+            measure_rate(folder=folder, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_curve_holds_only_what_can_be_compared() -> None:
+    first, second = CARDS
+    rate = Rate(100, 90, 110, 3)
+    answers = [
+        Answer({"batch_size": size, "num_workers": n, "card": card}, rate)
+        for size, n, card in [(8, 0, first), (16, 0, first), (16, 2, second), (16, 2, first)]
+    ]
+    alt = plot_answers(answers).alt
+    assert "0 workers 100, 2 workers 100." in alt
+
+
+def test_the_lab_has_its_controls() -> None:
+    assert set(lab().controls) == {"batch_size", "num_workers", "card"}

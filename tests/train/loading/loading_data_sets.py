@@ -1,0 +1,50 @@
+"""Data sets for the tests, importable so that workers can be started anew."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from course_lib.train.stage_marks import decoding, reading
+
+
+class Sleeping(Dataset[Tensor]):
+    """Waits in reading and in decoding, which stays true on a busy machine."""
+
+    def __init__(self, read_s: float = 0.0, decode_s: float = 0.0, length: int = 4000) -> None:
+        self.read_s, self.decode_s, self.length = read_s, decode_s, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Tensor:
+        if self.read_s:
+            with reading():
+                time.sleep(self.read_s)
+        if self.decode_s:
+            with decoding():
+                time.sleep(self.decode_s)
+        return torch.tensor([float(index)])
+
+
+class Stream(IterableDataset[Tensor]):
+    def __init__(self, length: int = 64) -> None:
+        self.length = length
+
+    def __iter__(self) -> Iterator[Tensor]:
+        worker = get_worker_info()
+        first, of = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        for index in range(first, self.length, of):
+            yield torch.tensor([float(index)])
+
+
+def slow_collate(samples: list[Any]) -> Any:
+    time.sleep(0.04)
+    return torch.stack(samples)
+
+
+def pairs(samples: list[Any]) -> dict[str, Tensor]:
+    return {"numbers": torch.stack(samples), "twice": 2 * torch.stack(samples)}

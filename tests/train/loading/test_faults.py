@@ -1,0 +1,82 @@
+"""Every kind of fault for real: what it says is found, and no process is left."""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from course_lib.errors import CourseError
+from course_lib.train.loading import faults
+from course_lib.train.loading.faults import KINDS, NOT_HERE, ProvokedFault, provoke
+from course_lib.train.loading.faulty_child import KINDS as MADE
+
+
+def started_here() -> set[int]:
+    """Processes of a faulty child, also those that lost their parent."""
+    found = set()
+    for process in psutil.process_iter(["cmdline"]):
+        if "faulty_child" in " ".join(process.info["cmdline"] or ()):
+            found.add(process.pid)
+    return found
+
+
+@pytest.fixture(scope="module")
+def provoked() -> Iterator[dict[str, ProvokedFault]]:
+    with ThreadPoolExecutor(3) as pool:  # most of a child's time is importing torch
+        yield dict(zip(KINDS, pool.map(provoke, KINDS), strict=True))
+
+
+def test_ten_kinds_happen_and_are_explained(provoked: dict[str, ProvokedFault]) -> None:
+    assert list(KINDS) == list(MADE)
+    happened = [fault for fault in provoked.values() if fault.happened]
+    assert len(happened) >= 10 or any(fault.said.startswith(NOT_HERE) for fault in provoked.values())
+    for fault in provoked.values():
+        assert fault.happened or fault.said.startswith(NOT_HERE)
+        assert fault.why
+        assert fault.cure
+        assert fault.said in str(fault)
+        assert "<table>" in fault._repr_html_()
+        assert json.loads(fault.to_json())["title"] == KINDS[fault.kind].title
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("lambda_under_spawn", "pickle"),
+        ("class_of_a_notebook", "MyDataset"),
+        ("no_main_guard", "bootstrapping"),
+        ("killed_worker", "DataLoader worker"),
+        ("same_augmentations", "32 different"),
+        ("repeated_samples", "2 times"),
+        ("different_sizes", "equal size"),
+        ("stuck_worker", "timed out after 1 seconds"),
+        ("broken_sample", "FileNotFoundError"),
+    ],
+)
+def test_what_pytorch_says_is_passed_on(provoked: dict[str, ProvokedFault], kind: str, says: str) -> None:
+    assert says in provoked[kind].said
+
+
+def test_no_process_is_left(provoked: dict[str, ProvokedFault], children: Callable[[], set[int]]) -> None:
+    assert len(provoked) == len(KINDS)
+    assert children() & started_here() == set()
+
+
+def test_a_child_that_is_not_done_in_time_is_ended_with_its_workers(children: Callable[[], set[int]]) -> None:
+    before = children()
+    with pytest.raises(CourseError, match="not done after"):
+        provoke("stuck_worker", time_limit_s=0.3)
+    assert children() == before
+
+
+def test_an_unknown_kind_is_told() -> None:
+    with pytest.raises(CourseError, match="choose one of lambda_under_spawn"):
+        provoke("bad_luck")
+
+
+def test_a_child_that_does_something_else_is_not_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "_run_child", lambda kind, limit: "all went well\n")
+    with pytest.raises(CourseError, match="did not fail as expected, it said: all went well"):
+        provoke("stuck_worker")

@@ -1,0 +1,41 @@
+"""An interrupt from JupyterLab, as its stop button sends it, leaves no worker."""
+
+import time
+from pathlib import Path
+
+import psutil
+from jupyter_client.manager import start_new_kernel
+
+CELL = """
+import sys
+sys.path.insert(0, {folder!r})
+from loading_data_sets import Sleeping
+from course_lib.train.emulate import EmulatedStep
+from course_lib.train.loading import tune
+tune(Sleeping(read_s=0.05), EmulatedStep(0.01), batch_size=8, budget_seconds=300, progress=False)
+"""
+LIMIT_S = 120
+
+
+def test_no_worker_outlives_a_kernel_interrupt() -> None:
+    manager, client = start_new_kernel(kernel_name="python3")
+    try:
+        kernel = psutil.Process(manager.provisioner.process.pid)
+        asked = client.execute(CELL.format(folder=str(Path(__file__).parent)))
+        deadline = time.monotonic() + LIMIT_S
+        while not (workers := kernel.children(recursive=True)):
+            assert time.monotonic() < deadline, "no worker was started"
+            time.sleep(0.02)
+        manager.interrupt_kernel()
+        while True:
+            reply = client.get_shell_msg(timeout=LIMIT_S)
+            if reply["parent_header"]["msg_id"] == asked:
+                break
+        # The signal reaches the workers too: the loader may notice their end before its own interrupt.
+        assert reply["content"]["ename"] in ("KeyboardInterrupt", "RuntimeError")
+        _, alive = psutil.wait_procs(workers, timeout=15)
+        assert alive == []
+        assert kernel.children(recursive=True) == []
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

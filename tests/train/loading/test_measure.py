@@ -1,0 +1,125 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from loading_data_sets import Sleeping, Stream, pairs, slow_collate
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
+
+from course_lib.errors import CourseError
+from course_lib.train.emulate import EmulatedStep
+from course_lib.train.loading.measure import measure, split_stall
+from course_lib.train.loading.probe import BatchCost, bytes_in, probe
+
+Children = Callable[[], set[int]]
+IN_FOURS = BatchSampler(SequentialSampler(range(40)), 4, False)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_delays_that_were_put_in_are_found_within_five_points(num_workers: int, children: Children) -> None:
+    """Put in: 40 ms reading, 80 ms decoding, 40 ms collating a batch."""
+    before = children()
+    loader = DataLoader(Sleeping(0.01, 0.02), batch_size=4, collate_fn=slow_collate, num_workers=num_workers)
+    found = measure(loader, EmulatedStep(0.01), budget_s=2.0, repeats=2)
+    assert children() == before
+    assert found.stall is not None
+    made = sum(found.stall[part] for part in ("reading", "decoding", "collating"))
+    shares = {part: seconds / made for part, seconds in found.stall.items()}
+    assert shares["reading"] == pytest.approx(0.25, abs=0.05)
+    assert shares["decoding"] == pytest.approx(0.5, abs=0.05)
+    assert shares["collating"] == pytest.approx(0.25, abs=0.05)
+    assert found.largest == "decoding"
+    assert found.waiting > 0.6
+    assert found.of_alone < 0.4
+    assert found.emulated
+    assert sum(found.shares.values()) == pytest.approx(found.waiting, abs=0.05)
+
+
+def test_where_no_delay_was_put_in_none_is_found() -> None:
+    found = measure(DataLoader(Sleeping(), batch_size=4), EmulatedStep(0.03), budget_s=1.0)
+    assert found.shares["reading"] + found.shares["decoding"] + found.shares["collating"] < 0.03
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(Stream(), batch_size=4, num_workers=2),
+        DataLoader(Sleeping(length=40), batch_size=4, num_workers=1, persistent_workers=True),
+        DataLoader(Sleeping(length=40), collate_fn=pairs, batch_sampler=IN_FOURS),
+        DataLoader(Sleeping(length=40), batch_size=None, sampler=range(40)),
+        DataLoader(Sleeping(length=3), batch_size=4),
+        DataLoader(Stream(3), batch_size=4),
+        DataLoader(TensorDataset(torch.zeros(40, 2), torch.zeros(40)), batch_size=4, pin_memory=True),
+        [(torch.zeros(4, 2), torch.zeros(4))] * 5,
+    ],
+    ids=["stream", "persistent", "dict", "no batching", "short", "short stream", "pinned", "a list"],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*pin_memory.*")
+def test_every_kind_of_loader_is_measured_and_leaves_nobody_behind(loader: Any, children: Children) -> None:
+    before = children()
+    found = measure(loader, EmulatedStep(0.001), budget_s=0.2)
+    assert children() == before
+    assert found.real.median > 0
+    assert found.batches >= 1
+    assert (found.stall is None) == isinstance(loader, list)
+    assert json.loads(found.to_json())["waiting"] == found.waiting
+    assert "samples/s" in str(found)
+    assert "<table>" in found._repr_html_()
+    if getattr(loader, "persistent_workers", False):
+        assert len(list(loader)) == 10, "the loader can be used afterwards"
+        loader._iterator._shutdown_workers()
+
+
+def test_workers_are_gone_when_the_step_fails(children: Children) -> None:
+    before = children()
+
+    def step(batch: Any) -> None:
+        if len(children()) > len(before):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        measure(DataLoader(Sleeping(), batch_size=4, num_workers=2), step, budget_s=0.2)
+    assert children() == before
+
+
+def test_what_cannot_be_measured_is_told() -> None:
+    loader = DataLoader(Sleeping(), batch_size=4)
+    for settings in ({"budget_s": 0}, {"repeats": 0}):
+        with pytest.raises(CourseError, match="measure nothing"):
+            measure(loader, EmulatedStep(0), **settings)  # type: ignore[arg-type]
+    with pytest.raises(CourseError, match="no batch"):
+        measure(DataLoader(Sleeping(length=3), batch_size=4, drop_last=True), EmulatedStep(0), budget_s=0.1)
+    with pytest.raises(CourseError, match="no batch"):
+        measure([], EmulatedStep(0), budget_s=0.1)
+
+
+def cost(**seconds: float) -> BatchCost:
+    given = {"read_s": 0.0, "decode_s": 0.0, "collate_s": 0.0, "share_s": 0.0, "cpu_s": 0.0, "samples": 4}
+    return BatchCost(**{**given, **seconds}, nbytes=100, each_s=(1.0,))  # type: ignore[arg-type]
+
+
+def test_no_part_is_waited_for_longer_than_it_takes() -> None:
+    stall = split_stall(cost(read_s=0.001, decode_s=0.001), wait_s=0.1, transfer_s=0.01, slower_s=-1)
+    assert stall["reading"] == 0.001
+    assert stall["transfer"] == pytest.approx(0.108)
+    assert stall["slower step"] == 0
+    assert sum(stall.values()) == pytest.approx(0.11)
+    assert split_stall(cost(), 0.1, 0, 0)["transfer"] == 0.1
+    proportional = split_stall(cost(read_s=0.3, decode_s=0.1), wait_s=0.2, transfer_s=0, slower_s=0)
+    assert (proportional["reading"], proportional["decoding"]) == pytest.approx((0.15, 0.05))
+
+
+def test_a_batch_that_is_fetched_at_once_is_fetched_at_once_by_the_probe() -> None:
+    class AtOnce(Sleeping):
+        def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+            return [torch.tensor([-1.0]) for _ in indices]
+
+    made = probe(DataLoader(AtOnce(), batch_size=4), budget_s=0.05)
+    assert made.batches[0].flatten().tolist() == [-1.0] * 4
+    assert (made.samples, made.nbytes) == (4, 16)
+
+
+def test_the_bytes_of_a_nested_batch_are_counted() -> None:
+    zeros = torch.zeros(4)
+    assert bytes_in({"a": zeros, "b": [zeros, (zeros, "text", 3)]}) == 48

@@ -1,0 +1,87 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from loading_data_sets import Sleeping
+
+from course_lib.errors import CourseError
+from course_lib.train.emulate import EmulatedStep
+from course_lib.train.loading.measurement import Rate
+from course_lib.train.loading.recipes import Gain, SetUp, climb, gain_of, recipes, way_up
+from course_lib.train.loading.settings import LoaderSettings
+from course_lib.train.loading.timeline import record_timeline
+from course_lib.train.photographs import write_photographs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_photographs(tmp_path_factory.mktemp("p"), 8, width=280, height=240, progress=False)
+
+
+def test_recipes_and_the_way_up_can_be_made(folder: Path) -> None:
+    made = recipes(folder, cores=2)
+    assert {"workers", "prefetch", "persistent workers", "uint8 over the wire", "memory map"} <= set(made)
+    for before, after in made.values():
+        assert before.dataset[0] if hasattr(before.dataset, "__getitem__") else next(iter(before.dataset))
+        assert (before.settings, before.dataset) != (after.settings, after.dataset)
+    assert len({set_up.name for set_up in way_up(folder, cores=2)}) == 9
+
+
+def test_a_gain_is_measured_and_a_spread_that_overlaps_is_no_effect(folder: Path) -> None:
+    gain = gain_of("__getitems__", folder, EmulatedStep(0), batch_size=4, budget_s=0.2)
+    assert gain.before.median > 0
+    assert gain.factor > 0
+    near = Gain("x", Rate(100, 90, 110, 3), Rate(105, 95, 115, 3))
+    far = Gain("x", Rate(100, 90, 110, 3), Rate(205, 195, 215, 3))
+    assert "no effect" in str(near)
+    assert "2.05 times as fast" in str(far)
+
+
+def test_waiting_beside_each_other_is_a_gain_and_a_thread_hides_loading(
+    children: Callable[[], set[int]],
+) -> None:
+    before = children()
+    slow = Sleeping(read_s=0.02, length=400)
+    up = climb(
+        [
+            SetUp("alone", slow),
+            SetUp("a thread", slow, thread=True),
+            SetUp("4 workers", slow, LoaderSettings(4)),
+            SetUp("epochs", Sleeping(length=8), epochs=True),
+        ],
+        EmulatedStep(0.04),
+        batch_size=2,
+        budget_s=0.5,
+    )
+    assert children() == before
+    alone, thread, workers, _ = (rung.rate.median for rung in up.rungs)
+    assert thread > 1.3 * alone
+    assert workers > 1.3 * alone
+    assert json.loads(up.to_json())["of_alone"]["alone"] == up.rungs[0].of_alone
+    assert "emulated" in str(up)
+    assert "<table>" in up._repr_html_()
+
+
+def test_what_is_not_known_is_told(folder: Path) -> None:
+    with pytest.raises(CourseError, match="There is no recipe"):
+        gain_of("magic", folder, EmulatedStep(0))
+    with pytest.raises(CourseError, match="at least one"):
+        climb([], EmulatedStep(0))
+
+
+def test_a_timeline_tells_who_made_which_batch(children: Callable[[], set[int]]) -> None:
+    before = children()
+    alone = record_timeline(Sleeping(0.005), EmulatedStep(0.02), LoaderSettings(0), batch_size=2, batches=3)
+    helped = record_timeline(Sleeping(0.005), EmulatedStep(0.02), LoaderSettings(2), batch_size=2, batches=4)
+    assert children() == before
+    assert alone.rows == ["loading", "step"]
+    assert helped.rows == ["worker 0", "worker 1", "step"]
+    assert [s.batch for s in helped.spans if s.row == "worker 0"] == [0, 2]
+    for line in (alone, helped):
+        for number in range(line.batches):
+            made, stepped = (s for s in line.spans if s.batch == number)
+            assert 0 <= made.begin_s <= made.end_s <= stepped.begin_s <= stepped.end_s
+    assert alone.waited_s >= 2 * 0.01
+    with pytest.raises(CourseError, match="two batches"):
+        record_timeline(Sleeping(), EmulatedStep(0), LoaderSettings(0), batch_size=2, batches=1)

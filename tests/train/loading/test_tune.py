@@ -1,0 +1,189 @@
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from loading_data_sets import Sleeping, Stream, slow_collate
+from torch.utils.data import DataLoader, SequentialSampler
+
+from course_lib.errors import CourseError
+from course_lib.train.emulate import EmulatedStep
+from course_lib.train.loading import tune
+from course_lib.train.loading.prefetch import Prefetcher
+from course_lib.train.loading.rules import lightning_suggestion, pytorch_default, pytorch_limit
+from course_lib.train.loading.settings import LoaderSettings, Source
+from course_lib.train.loading.start_method import best_start_method, why_it_cannot_travel
+
+Children = Callable[[], set[int]]
+
+
+def test_a_data_set_that_waits_gets_several_workers_and_leaves_none(children: Children) -> None:
+    before, heard = children(), []
+    tuned = tune(
+        Sleeping(read_s=0.01),
+        EmulatedStep(0.02),
+        batch_size=8,
+        budget_seconds=4,
+        progress=lambda share, doing: heard.append(share),
+    )
+    assert children() == before
+    assert tuned.settings.num_workers >= 3
+    assert tuned.settings.persistent_workers
+    assert heard == sorted(heard)
+    assert heard[-1] == 1
+    fastest = max(trial.samples_per_second for trial in tuned.trials)
+    assert 0.98 * fastest <= tuned.samples_per_second <= fastest
+    assert tuned.settings in [trial.settings for trial in tuned.trials], (
+        "what was not tried is not recommended"
+    )
+    told = json.loads(tuned.to_json())
+    assert told["arguments"]["num_workers"] == tuned.settings.num_workers
+    assert "worker" in str(tuned)
+    assert "<table>" in tuned._repr_html_()
+    assert tuned.memory.measured
+
+
+def test_a_light_data_set_gets_no_worker() -> None:
+    tuned = tune(Sleeping(), EmulatedStep(0.02), batch_size=4, budget_seconds=2, progress=False)
+    assert tuned.trials[0].settings.num_workers == 0
+
+
+def test_what_does_not_fit_is_left_out_and_said() -> None:
+    tuned = tune(
+        Sleeping(read_s=0.01), EmulatedStep(0.001), batch_size=8, budget_seconds=1, progress=False,
+        free_memory_bytes=0,
+    )  # fmt: skip
+    assert tuned.settings.num_workers == 0
+    assert "would take" in tuned.refused[1]
+    assert "Left out" in str(tuned)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        DataLoader(Sleeping(length=64), batch_size=4, collate_fn=slow_collate),
+        DataLoader(Sleeping(length=64), batch_size=None, sampler=SequentialSampler(range(64))),
+        Stream(),
+    ],
+    ids=["loader", "no batching", "stream"],
+)
+def test_other_sources_are_tuned(dataset: Any, children: Children) -> None:
+    before = children()
+    tuned = tune(dataset, EmulatedStep(0.001), budget_seconds=1, most_workers=1, progress=False)
+    assert children() == before
+    assert tuned.samples_per_second > 0
+
+
+def test_an_interrupt_leaves_nobody(children: Children) -> None:
+    before = children()
+
+    def step(batch: Any) -> None:
+        time.sleep(0.001)
+        if len(children()) > len(before):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(Sleeping(read_s=0.02), step, batch_size=8, budget_seconds=2, progress=False)
+    assert children() == before
+
+
+def test_what_cannot_be_tuned_is_told() -> None:
+    step = EmulatedStep(0)
+    for wrong in ([], "text", 3, iter([])):
+        with pytest.raises(CourseError, match=r"cannot be loaded|is empty"):
+            tune(wrong, step, progress=False)
+    with pytest.raises(CourseError, match="batch size"):
+        tune(Sleeping(), step, batch_size=0, progress=False)
+    with pytest.raises(CourseError, match="tune nothing"):
+        tune(Sleeping(), step, budget_seconds=0, progress=False)
+
+
+def test_settings_are_arguments_of_a_loader() -> None:
+    settings = LoaderSettings(2, prefetch_factor=4, persistent_workers=True)
+    loader = Source.of(Sleeping(), 4).loader(settings)
+    assert (loader.num_workers, loader.prefetch_factor, loader.persistent_workers) == (2, 4, True)
+    assert LoaderSettings(0, prefetch_factor=4, persistent_workers=True).arguments() == {
+        "num_workers": 0, "pin_memory": False,
+    }  # fmt: skip
+    assert "num_workers=2" in str(settings)
+
+
+def test_an_endless_loader_goes_on_where_an_epoch_ends() -> None:
+    batches = iter(Source.of(Sleeping(length=5), 2).loader(LoaderSettings(), endless=True))
+    assert sum(len(next(batches)) for _ in range(12)) > 20
+
+
+def test_the_rules_of_others() -> None:
+    assert (pytorch_default(), pytorch_limit(8)) == (0, 8)
+    assert [lightning_suggestion(cores) for cores in (1, 2, 8)] == [1, 1, 7]
+    assert lightning_suggestion(16, devices=4) == 3
+    with pytest.raises(CourseError, match="1 or more"):
+        lightning_suggestion(0)
+
+
+def test_lightning_itself_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = pytest.importorskip("lightning.fabric.utilities.data")
+    for cores, devices in [(1, 1), (2, 1), (8, 2), (16, 4)]:
+        monkeypatch.setattr(data, "_num_cpus_available", lambda cores=cores: cores)
+        assert lightning_suggestion(cores, devices) == data.suggested_max_num_workers(devices)
+
+
+def test_what_cannot_travel_to_a_new_process_is_found() -> None:
+    assert why_it_cannot_travel(Source.of(Sleeping(), 4)) is None
+    assert "collate_fn" in str(why_it_cannot_travel(Source.of(Sleeping(), 4, lambda samples: samples)))
+    method, _ = best_start_method(Source.of(Sleeping(), 4))
+    assert method is None
+
+
+class TestPrefetcher:
+    def test_it_gives_what_the_loader_gives(self) -> None:
+        assert list(Prefetcher([1, 2, 3], ahead=1)) == [1, 2, 3]
+        assert len(Prefetcher([1, 2, 3])) == 3
+
+    def test_it_works_while_the_loop_works(self) -> None:
+        second_is_made = threading.Event()
+
+        def batches() -> Any:
+            yield 1
+            second_is_made.set()
+            yield 2
+
+        for batch in Prefetcher(batches()):
+            assert second_is_made.wait(30), f"nobody makes the next batch while batch {batch} is used"
+
+    def test_an_error_reaches_the_loop(self) -> None:
+        def broken() -> Any:
+            yield 1
+            raise ValueError("late")
+
+        batches = iter(Prefetcher(broken()))
+        assert next(batches) == 1
+        with pytest.raises(ValueError, match="late"):
+            next(batches)
+
+    def test_its_thread_ends_when_the_loop_is_left(self) -> None:
+        before = threading.active_count()
+        for _ in Prefetcher(iter(int, 1)):  # endless
+            break
+        assert threading.active_count() == before
+
+    def test_bad_input(self) -> None:
+        with pytest.raises(CourseError, match="ahead"):
+            Prefetcher([], ahead=0)
+
+
+def test_a_step_on_the_processor_is_tuned(children: Children) -> None:
+    before = children()
+    weight = torch.randn(300, 300)
+
+    def step(batch: Any) -> None:
+        for _ in range(10):
+            weight @ weight
+
+    tuned = tune(Sleeping(read_s=0.005), step, batch_size=8, budget_seconds=2, most_workers=2, progress=False)
+    assert children() == before
+    assert not tuned.emulated
+    assert tuned.model.step_cpu_s > 0
