@@ -112,7 +112,7 @@ class MemorySummary:
         return "\n".join([f"Memory summary{device}", ends, *sizes])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return f'<pre style="white-space:pre;overflow-x:auto">{html.escape(str(self))}</pre>'
 
 
 def _known(number: int | None) -> str:

@@ -137,7 +137,7 @@ class GpuStatus:
         return "\n".join(lines) or f"Nothing is known ({self.source})."
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return f'<pre style="white-space:pre;overflow-x:auto">{html.escape(str(self))}</pre>'
 
 
 _HEAD = f"{'GPU':<4}{'name':<28}{'util':>6}{'memory MiB':>17}{'power W':>13}{'clock':>7}{'temp':>6}"

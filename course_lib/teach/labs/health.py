@@ -104,7 +104,7 @@ class AlarmCount:
         return "\n".join([told, *lines, ends])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
+        return f'<pre style="white-space:pre;overflow-x:auto">{escape(str(self))}</pre>'
 
 
 def count_alarms(
