@@ -81,7 +81,7 @@ class Arrays:
         for number, case in enumerate(self.cases):
             rates = cards[case.table.card]
             stack = NEWER if case.table.stack == NEWER else ""
-            half, single = rates.peak("fp16"), rates.peak("tf32")
+            half, single = rates.sustained("fp16"), rates.sustained("fp32")
             assert rates.issue is not None
             assert home.issue is not None
             for piece, count in pieces(case).items():

@@ -223,8 +223,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 def _laid_out_as_cudnn_does(name: str, args: tuple[Any, ...], out: Any) -> Any:
     """The outputs of a convolution in channels-last order if its image or its weight is.
 
-    Source: ``cudnn_conv_suggest_memory_format`` in ``aten/src/ATen/native/ConvUtils.h``. The stand-in that runs
-    without a card always gives the plain order, and each later permutation would seem to need a copy.
+    Source: ``cudnn_conv_suggest_memory_format`` in ``aten/src/ATen/native/ConvUtils.h``. The stand-in that
+    runs without a card always gives the plain order, and each later permutation would seem to need a copy.
     """
     image, weight = (args[1], args[2]) if name == "aten.convolution_backward.default" else args[:2]
     if image.dim() != 4 or not (_is_channels_last(image) or _is_channels_last(weight)):

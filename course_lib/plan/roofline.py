@@ -25,7 +25,8 @@ class Rates:
     """What a device can do at most: bytes and operations a second.
 
     ``peaks`` maps a precision (fp32, tf32, fp16, bf16) to dense floating-point operations a second; ``issue``
-    is SMs times clock, in 1/s; ``cache`` the bytes of its last-level cache. None where no source tells.
+    is SMs times clock, in 1/s; ``cache`` the bytes of its last-level cache; ``watts`` what it may draw. None
+    where no source tells.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Rates:
     peaks: Mapping[str, float]
     issue: float | None = None
     cache: float | None = None
+    watts: float | None = None
 
     def peak(self, precision: str) -> float:
         """Operations a second in ``precision``, or in the nearest one that the card has its own units for."""
@@ -41,6 +43,20 @@ class Rates:
                 return self.peaks[name]
         raise CourseError(f"The table gives no peak rate of {self.name}, so no time can be predicted for it.")
 
+    def sustained(self, precision: str) -> float:
+        """Operations a second that the power of the card pays for, at most its peak.
+
+        Professional cards have more units than they can feed at once: an L4 reaches 0.57 of its peak, a T4
+        0.65, an A100 0.8 (public measurements of large matrix products).
+        """
+        peak = self.peak(precision)
+        if not self.watts:
+            return peak
+        paid = FLOPS_A_WATT * self.watts * (1.0 if precision in ("fp16", "bf16") else 0.5)
+        return float((peak**-2 + paid**-2) ** -0.5)
+
+
+FLOPS_A_WATT = 0.8e12  # 16-bit operations; between 0.3 (V100) and 1.3 (H100 PCIe) in those measurements
 
 # A card without units for a number format computes in the next one: at most as fast as this.
 _INSTEAD = {"bf16": ("fp32",), "fp16": ("fp32",), "tf32": ("fp32",), "fp32": ()}
@@ -62,9 +78,8 @@ def rates_of(card: Accelerator) -> Rates:
         if value
     }  # fmt: skip
     issue = card.sm_count * card.boost_clock_mhz * 1e6 if card.sm_count and card.boost_clock_mhz else None
-    return Rates(
-        card.name, card.bandwidth_gb_s * 1e9, peaks, issue, card.l2_mib * 2**20 if card.l2_mib else None
-    )
+    cache = card.l2_mib * 2**20 if card.l2_mib else None
+    return Rates(card.name, card.bandwidth_gb_s * 1e9, peaks, issue, cache, card.tdp_w)
 
 
 def fill(dims: Dims, tile: Dims) -> float:

@@ -18,7 +18,6 @@ from course_lib.plan.roofline import rates_of
 # Chosen on public training speeds, see docs/accuracy.md.
 USUAL = (0.2, 0.8, 0.0)  # the usual shares of arithmetic, bytes and instructions
 HOLD = 0.03  # how strongly they are held
-TFLOPS_A_WATT = 0.8  # 16-bit arithmetic that a card's power pays for, about; half of it with TF32
 
 
 @dataclass(frozen=True)
@@ -36,15 +35,11 @@ def clocks(card: Accelerator, precision: str) -> tuple[float, float, float]:
     Arithmetic is bounded by the power of the card too: professional cards seldom reach their peak.
     """
     rates = rates_of(card)
-    peak = rates.peak(precision)
-    if card.tdp_w:
-        paid = TFLOPS_A_WATT * 1e12 * card.tdp_w * (1.0 if precision in ("fp16", "bf16") else 0.5)
-        peak = (peak**-2 + paid**-2) ** -0.5
     if rates.issue is None:
         raise CourseError(
             f"The table gives no clock of {card.name}, so its speed cannot be told from others."
         )
-    return peak, rates.bandwidth, rates.issue
+    return rates.sustained(precision), rates.bandwidth, rates.issue
 
 
 def fit_costs(speeds: Mapping[str, float], cards: Mapping[str, Accelerator], precision: str) -> Costs:

@@ -26,10 +26,10 @@ class WorkTimer:
         self._bandwidths: dict[float, float] = {}
 
     def peak(self, work: Work) -> float:
-        """The peak rate that the arithmetic of a piece of work has at most, in operations a second."""
+        """The rate that the arithmetic of a piece of work has at most, in operations a second."""
         name = self._half if work.half else self._single.get(work.family, "fp32")
         if name not in self._peaks:
-            self._peaks[name] = self.rates.peak(name)
+            self._peaks[name] = self.rates.sustained(name)
         return self._peaks[name]
 
     def bandwidth(self, issue: float) -> float:
