@@ -1,6 +1,7 @@
 """``course prove``: the verdict on top, the exit status, and what cannot be used."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,16 @@ def test_a_fault_is_on_top_and_gives_status_1(tmp_path: Path, capsys: pytest.Cap
     assert answer["verdict"] == "Not the same: the last window of an epoch is lost."
 
 
-def test_a_right_step_gives_status_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "plain_step.py").write_text("K = 1\n" + STEP, encoding="utf-8")
-    assert run(str(tmp_path / "plain_step.py"), "--accumulate", "1") == 0
-    assert capsys.readouterr().out.startswith("The same as the large batch.\n")
+def test_a_right_step_gives_status_0_and_the_files_own_reference_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = "from course_lib.train.equivalence import Reference\nreference = Reference(1, micro_batches=5)\nK = 1\n"
+    (tmp_path / "plain_step.py").write_text(own + STEP, encoding="utf-8")
+    assert run(str(tmp_path / "plain_step.py")) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("The same as the large batch.\n")
+    assert "updates: 10," in told
+    assert "plain_step" not in sys.modules, "it ran in a process of its own"
 
 
 @pytest.mark.parametrize(

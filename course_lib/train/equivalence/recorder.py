@@ -84,9 +84,7 @@ class Recorder:
 
     def watch_exchange(self, model: DistributedDataParallel, stack: ExitStack) -> None:
         """Note each all-reduce of gradients with its bytes, and where `no_sync` is entered."""
-        from torch.distributed import (  # not in every build of torch
-            GradBucket,  # type: ignore[attr-defined]
-        )
+        from torch.distributed import GradBucket  # type: ignore[attr-defined]  # not in every build
         from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
         def exchange(group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:

@@ -80,28 +80,6 @@ def test_no_sync_sends_once_a_window(of_two_ranks):
     assert "more than needed" in of_two_ranks["without_no_sync"]["notes"][0]
 
 
-def test_a_file_is_proved_in_a_process_of_its_own(tmp_path):
-    before = children()
-    (tmp_path / "my_step.py").write_text(
-        "from torch.nn.functional import cross_entropy\n"
-        "from course_lib.train.equivalence import Reference\n"
-        "reference = Reference(accumulation_steps=2)\n"
-        "def helper(x): return x\n"
-        "def train(model, loader, optimizer):\n"
-        "    for i, (x, y) in enumerate(loader):\n"
-        "        cross_entropy(model(x), y).backward()\n"
-        "        if i % 2 or i + 1 == len(loader):\n"
-        "            optimizer.step()\n"
-        "            optimizer.zero_grad()\n",
-        encoding="utf-8",
-    )
-    proof = prove(tmp_path / "my_step.py")
-    assert [fault.id for fault in proof.faults] == ["loss_not_divided"]
-    assert proof.updates == 12, "the file's own reference counts"
-    assert "my_step" not in sys.modules
-    assert children() == before
-
-
 def test_ranks_that_wait_in_vain_are_ended_and_told():
     before = children()
     proof = prove(f"{HERE / 'rank_steps.py'}:no_sync_by_hand", Reference(ranks=(9, 3)))
