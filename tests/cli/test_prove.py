@@ -38,8 +38,8 @@ def test_a_fault_is_on_top_and_gives_status_1(tmp_path: Path, capsys: pytest.Cap
 def test_a_right_step_gives_status_0_and_the_files_own_reference_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = "from course_lib.train.equivalence import Reference\nreference = Reference(1, micro_batches=5)\nK = 1\n"
-    (tmp_path / "plain_step.py").write_text(own + STEP, encoding="utf-8")
+    own = "from course_lib.train.equivalence import Reference\nreference = Reference(1, micro_batches=5)\n"
+    (tmp_path / "plain_step.py").write_text(own + "K = 1\n" + STEP, encoding="utf-8")
     assert run(str(tmp_path / "plain_step.py")) == 0
     told = capsys.readouterr().out
     assert told.startswith("The same as the large batch.\n")
