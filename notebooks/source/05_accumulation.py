@@ -112,8 +112,8 @@ def popular(model, loader, optimizer):
 # %%
 from course_lib.train.equivalence import Reference, prove
 
-proof = prove(popular)
-proof
+popular_proof = prove(popular)
+popular_proof
 
 # %% [markdown]
 # How does it know? It takes each update apart. The gradient that an update used is a sum of micro-batch gradients, each
@@ -130,7 +130,8 @@ def mended(model, loader, optimizer):
             optimizer.zero_grad()
 
 plot_made_of(
-    {"mended": prove(mended), "the popular loop": proof}, title="What each update is made of (computed)"
+    {"mended": prove(mended), "the popular loop": popular_proof},
+    title="What each update is made of (computed)",
 )
 
 # %% [markdown]
@@ -165,8 +166,8 @@ gallery = {"A": prove(forgotten), "B": prove(eager), "C": prove(undivided)}
 plot_made_of(gallery, title="Three faults (computed)")
 
 # %%
-for letter, proof in gallery.items():
-    print(f"{letter}: {proof.faults[0]}\n")
+for letter, its_proof in gallery.items():
+    print(f"{letter}: {its_proof.faults[0]}\n")
 
 # %% [markdown]
 # **A** has no `zero_grad`: each update repeats all that came before. **B** calls it for each micro-batch: three quarters
@@ -233,9 +234,9 @@ def through_library(model, loader, optimizer, scheduler, scaler):
     for window in step.windows(loader):
         step(window)
 
-proof = prove(through_library)
-assert proof.equivalent and proof.gradient_difference < 1e-12, proof
-proof
+library_proof = prove(through_library)
+assert library_proof.equivalent and library_proof.gradient_difference < 1e-12, library_proof
+library_proof
 
 # %% [markdown]
 # ## What it costs, and what it saves
@@ -306,11 +307,11 @@ def train(model, loader, optimizer, epoch):
             optimizer.step()
             optimizer.zero_grad()
 ''', encoding="utf-8")
-proof = prove("two_ranks.py:train", Reference(ranks=(8, 8)))
-proof
+ranks_proof = prove("two_ranks.py:train", Reference(ranks=(8, 8)))
+ranks_proof
 
 # %%
-always, once = proof.bytes_sent[0]
+always, once = ranks_proof.bytes_sent[0]
 print(f"a rank sends {always:,} bytes in the first pass, {once:,} with no_sync in the second")
 
 # %% [markdown]
