@@ -65,7 +65,8 @@ KINDS: Mapping[str, Explanation] = {
         "a worker killed by the system",
         (r"killed by signal", r"exited unexpectedly", r"Connection(?:Reset|Refused)Error", r"EOFError"),
         "The system ended the worker without a word: nearly always because memory ran out. "
-        "Sometimes the loader only sees a broken connection. Each worker has its own memory, and prefetch_factor batches of each lie ready.",
+        "Sometimes the loader only sees a broken connection. Each worker has its own memory, and "
+        "prefetch_factor batches of each lie ready.",
         "Fewer workers, a smaller prefetch_factor, or data that all share: a memory map in place of lists of "
         "arrays. The system's log (dmesg) names who was killed.",
     ),
