@@ -213,6 +213,7 @@ def plot_value(
             textcoords="offset points",
             fontsize=SMALL_PT,
             color=INK,
+            bbox={"fc": "white", "ec": "none", "pad": 0.3, "alpha": 0.85},
         )
     for name, y, colour in (
         ("straight line", line[-1], QUIET),

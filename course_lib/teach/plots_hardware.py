@@ -212,7 +212,7 @@ def _labels(
         left = 9.0 if px + 9 + width < edges.x1 else -9 - width
         for dy in (5, -19, 20, -34, 35, -49, 50, 65, 80):
             box = (px + left, py + dy, px + left + width, py + dy + height)
-            inside = edges.y0 < box[1] and box[3] < edges.y1
+            inside = edges.y0 + 4 < box[1] and box[3] < edges.y1
             if inside and not any(
                 a < box[2] and c > box[0] and b < box[3] and d > box[1] for a, b, c, d in boxes
             ):
@@ -221,6 +221,8 @@ def _labels(
         axes.annotate(
             name, (x, y), xytext=(left * a_pixel, dy * a_pixel), textcoords="offset points",
             fontsize=SMALL_PT, color=INK, annotation_clip=False,
+            bbox={"fc": "white", "ec": "none", "pad": 0.3, "alpha": 0.8},
+            arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.7} if dy not in (5, -19) else None,
         )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def assert_laid_out(picture: Picture) -> None:
         if tick not in axis._update_ticks()
     }
     boxes = [
-        (text.get_text(), text.get_window_extent(renderer))
+        (text.get_text(), Text.get_window_extent(text, renderer))  # of an annotation, without its line
         for text in figure.findobj(Text)
         if text.get_visible() and text.get_text().strip() and id(text) not in unseen
     ]
