@@ -17,7 +17,7 @@ import os
 
 quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
 batch_size = 16 if quick else 64
-photographs = 96 if quick else 256
+photographs = 64 if quick else 256
 budget_s = 0.5 if quick else 2.0  # seconds for one measurement
 
 # %%

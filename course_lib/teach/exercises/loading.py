@@ -63,7 +63,7 @@ AMDAHL = Exercise(
         diagnoses=(
             Diagnosis(
                 lambda share, factor: 1 - share + share / factor,
-                "That is the time after, if it was 1 before. How many times as fast is wanted.",
+                "That is the time after, as a share of the time before. How many times as fast is wanted.",
             ),
             Diagnosis(
                 lambda share, factor: share * factor,
@@ -91,8 +91,8 @@ AMDAHL = Exercise(
         lambda share, factor: (1 - share + share * factor**-1) ** -1,
     ),
     wrong_answers=(
-        WrongAnswer(lambda share, factor: 1 / (share / factor), "by zero"),
-        WrongAnswer(lambda share, factor: round(1 / (1 - share + share / factor), 1), "rounded"),
+        WrongAnswer(lambda share, factor: 1 / (share / factor), "too large"),
+        WrongAnswer(lambda share, factor: round(1 / (1 - share + share / factor), 3), "rounded"),
         WrongAnswer(lambda share, factor: print(1 / (1 - share + share / factor)), "a `return` missing"),
         WrongAnswer(lambda share: 1 / (1 - share), "it must take share, factor"),
         WrongAnswer(2.0, "without parentheses"),
@@ -125,7 +125,7 @@ WORKERS_NEEDED = Exercise(
     checker=NumericFunction(
         reference=workers_needed,
         cases=(
-            Case({"make_s": 0.25, "step_s": 0.05}, "The workers fit exactly here."),
+            Case({"make_s": 0.5, "step_s": 0.125}, "The workers fit exactly here."),
             Case({"make_s": 0.05, "step_s": 0.02}, "Two workers and a half would do here."),
             Case({"make_s": 0.5, "step_s": 0.08}),
             Case({"make_s": 0.01, "step_s": 0.1}, "A batch is made faster than it is used here."),

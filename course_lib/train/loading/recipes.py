@@ -262,7 +262,7 @@ def _epoch_rates(source: Source, settings: LoaderSettings, bench: StepBench, bud
     found: list[float] = []
     begin = time.perf_counter()
     with open_epochs(source.loader(settings)) as next_epoch:
-        while len(found) < 3 or time.perf_counter() - begin < budget_s:
+        while len(found) < 2 or time.perf_counter() - begin < budget_s:
             start = time.perf_counter()
             rows = bench.run(next_epoch(), float("inf"))
             found.append(sum(row.samples for row in rows) / (time.perf_counter() - start))
