@@ -17,9 +17,9 @@ from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
 from course_lib.train.float_formats import Format
+from course_lib.train.misfit import one_sentence, require_model
 from course_lib.train.precision import Precision, precision_for
 from course_lib.train.preformatted import preformatted
 from course_lib.train.step import LossFn, as_pair, device_of
@@ -120,6 +120,7 @@ def inspect_dtypes(
     `batch` is a pair (inputs, targets). The model is not changed. Raises CourseError when model, loss and
     batch do not fit together. fp16 on a processor is slow: give a small batch.
     """
+    require_model(model)
     device = device_of(model)
     chosen = precision_for(precision, device) or Precision("fp32", device.type)
     inspected = copy.deepcopy(model).train()
@@ -127,16 +128,11 @@ def inspect_dtypes(
     recorder = _Recorder()
     hooks = recorder.follow(inspected)
     try:
-        with recorder, chosen.float32_products():
+        with one_sentence(), recorder, chosen.float32_products():
             with chosen.autocast():
                 loss = loss_fn(inspected(inputs), targets)
             recorder.phase = "backward"
             loss.backward()  # type: ignore[no-untyped-call]
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, (CourseError, torch.OutOfMemoryError)):
-            raise
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CourseError(f"Model, loss and batch do not fit together ({first}).") from error
     finally:
         for hook in hooks:
             hook.remove()

@@ -20,6 +20,7 @@ from course_lib.errors import CourseError
 from course_lib.train.device_time import timed_call
 from course_lib.train.float_formats import FLOAT_FORMATS, Format
 from course_lib.train.format_speed import matmul_speedups
+from course_lib.train.misfit import one_sentence, require_model
 from course_lib.train.precision import Precision
 from course_lib.train.preformatted import preformatted
 from course_lib.train.step import LossFn, TrainingStep, device_of
@@ -145,13 +146,19 @@ def time_steps(
     name: str | None = None,
     **settings: Any,
 ) -> FormatTimes:
-    """Time a whole training step of copies of the model in each format, with `settings` of time_formats."""
+    """Time a whole training step of copies of the model in each format, with `settings` of time_formats.
+
+    Raises CourseError when model, loss and batch do not fit together.
+    """
 
     def make(precision: Precision) -> Callable[[], object]:
         trained = copy.deepcopy(model).train()
         step = TrainingStep(trained, make_optimizer(trained.parameters()), loss_fn, precision=precision)
         return lambda: step(batch)
 
+    require_model(model)
+    with one_sentence():
+        make(Precision("fp32", device_of(model).type))()
     work = name or f"a training step of {type(model).__name__}"
     return time_formats(work, make, device=device_of(model), **settings)
 

@@ -21,6 +21,7 @@ from torch.optim import AdamW
 from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
 from course_lib.train.device_time import timed_call
+from course_lib.train.misfit import one_sentence, require_model
 from course_lib.train.precision import Precision
 from course_lib.train.preformatted import preformatted
 from course_lib.train.step import LossFn, TrainingStep, as_pair, device_of
@@ -87,18 +88,20 @@ def time_levers(
 
     `batch` is a pair (inputs, targets). `budget_s` is for all rounds together, but at least three are done.
     torch.compile is not among the default levers: the first step may take a minute, and it needs a compiler.
-    Raises CourseError for a lever that is not known.
+    Raises CourseError for a lever that is not known, and when model, loss and batch do not fit together.
     """
     unknown = [lever for lever in levers if lever not in LEVERS]
     if unknown:
         raise CourseError(f"There is no lever {unknown[0]!r}; there are {', '.join(LEVERS)}.")
+    require_model(model)
     device = device_of(model)
     wanted = [lever for lever in levers if lever != "TF32" or device.type == "cuda"]
     plain = to_device(as_pair(batch), device)
-    steps = {name: _step(model, plain, name, loss_fn) for name in (PLAIN, *wanted)}
-    for step in steps.values():
-        for _ in range(2):
-            timed_call(step, device)
+    with one_sentence():
+        steps = {name: _step(model, plain, name, loss_fn) for name in (PLAIN, *wanted)}
+        for step in steps.values():
+            for _ in range(2):
+                timed_call(step, device)
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     end = time.perf_counter() + budget_s
     for done in range(rounds):

@@ -14,6 +14,7 @@ A device that *holds* a format need not be *fast* in it: bf16 is emulated on a T
 `choose` goes by speed, measured here (``format_speed.matmul_speedups``) or passed in for another card.
 """
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -153,7 +154,7 @@ def choose(device: str | torch.device, speedups: Mapping[Format, float] | None =
     else:
         whose = "as given"
     for name, speedup in speedups.items():
-        if name not in FORMATS or not 0 < speedup < float("inf"):
+        if name not in FORMATS or not isinstance(speedup, int | float) or not 0 < speedup < math.inf:
             raise CourseError(
                 f"A speed-up is a positive number for one of {', '.join(FORMATS)}, not {name!r}: {speedup!r}."
             )

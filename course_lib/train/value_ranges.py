@@ -20,6 +20,7 @@ from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
 from course_lib.train.exponents import ExponentHistogram, histogram
 from course_lib.train.float_formats import rounded
+from course_lib.train.misfit import one_sentence, require_model
 from course_lib.train.preformatted import preformatted
 from course_lib.train.step import LossFn, as_pair, device_of
 
@@ -127,6 +128,7 @@ def value_ranges(model: nn.Module, batch: Any, loss_fn: LossFn = cross_entropy) 
     `batch` is a pair (inputs, targets). A layer is a module without modules inside. The model is not changed.
     Raises CourseError when model, loss and batch do not fit together, or nothing can be trained.
     """
+    require_model(model)
     device = device_of(model)
     trained = copy.deepcopy(model).float().train()
     inputs, targets = (_as_float32(part) for part in to_device(as_pair(batch), device))
@@ -137,13 +139,9 @@ def value_ranges(model: nn.Module, batch: Any, loss_fn: LossFn = cross_entropy) 
         if not any(module.children())
     ]
     try:
-        loss = loss_fn(trained(inputs), targets)
-        loss.backward()  # type: ignore[no-untyped-call]
-    except (RuntimeError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, (CourseError, torch.OutOfMemoryError)):
-            raise
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise CourseError(f"Model, loss and batch do not fit together ({first}).") from error
+        with one_sentence():
+            loss = loss_fn(trained(inputs), targets)
+            loss.backward()  # type: ignore[no-untyped-call]
     finally:
         for hook in hooks:
             hook.remove()

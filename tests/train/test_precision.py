@@ -61,7 +61,9 @@ def test_a_device_that_is_not_here_is_said() -> None:
         choose("cuda")
 
 
-@pytest.mark.parametrize("speedups", [{"fp8": 2.0}, {"bf16": 0.0}, {"bf16": -1.0}, {"fp16": math.nan}])
+@pytest.mark.parametrize(
+    "speedups", [{"fp8": 2.0}, {"bf16": 0.0}, {"bf16": -1.0}, {"fp16": math.nan}, {"fp16": "4"}]
+)
 def test_a_speedup_that_is_none_is_said(speedups: Any) -> None:
     with pytest.raises(CourseError, match="positive number"):
         choose("cpu", speedups)
