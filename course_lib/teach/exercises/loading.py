@@ -160,7 +160,7 @@ WORKERS_NEEDED = Exercise(
     wrong_answers=(
         WrongAnswer(lambda make, step: int(make / step), "round down"),
         WrongAnswer(lambda make, step: max(1, int(make / step)), "Two workers and a half"),
-        WrongAnswer(lambda make, step: 4, "too small"),
+        WrongAnswer(lambda make, step: 4, "too large"),
         WrongAnswer(lambda make, step: f"{math.ceil(make / step)}", "without quotes"),
         WrongAnswer(lambda make: 2, "it must take make_s, step_s"),
     ),

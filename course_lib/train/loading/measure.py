@@ -19,7 +19,7 @@ from course_lib.train.batch import to_device
 from course_lib.train.loading.measurement import LoaderMeasurement, Rate, StallPart
 from course_lib.train.loading.probe import BatchCost, probe
 from course_lib.train.loading.step_bench import Row, Step, StepBench, mean, rates
-from course_lib.train.loading.workers import open_epochs, open_iterator
+from course_lib.train.loading.workers import Epochs, open_iterator
 
 Progress = Callable[[float, str], None]
 
@@ -135,10 +135,10 @@ def _real(
     first_batch_s: list[float] = []
     round_of = max(1, num_workers)
     begin = time.perf_counter()
-    with open_epochs(loader) as next_epoch:
+    with Epochs(loader) as epochs:
         while not rows or time.perf_counter() - begin < budget_s:
             asked = time.perf_counter()
-            batches = next_epoch()
+            batches = epochs.next_epoch()
             started_s = time.perf_counter() - asked
             # The first round of batches comes while the workers still start: it does not count.
             first = bench.run(batches, 0.0, at_least=round_of, round_of=round_of)

@@ -30,7 +30,7 @@ from course_lib.train.loading.prefetch import Prefetcher
 from course_lib.train.loading.settings import LoaderSettings, Source
 from course_lib.train.loading.step_bench import Step, StepBench, rates
 from course_lib.train.loading.trials import run_trial
-from course_lib.train.loading.workers import open_epochs
+from course_lib.train.loading.workers import Epochs
 from course_lib.train.photographs import BatchedPhotographs, Photographs
 from course_lib.units import format_count
 
@@ -261,10 +261,10 @@ def _epoch_rates(source: Source, settings: LoaderSettings, bench: StepBench, bud
     """Samples a second of whole epochs, from asking for the first batch to the end of the last step."""
     found: list[float] = []
     begin = time.perf_counter()
-    with open_epochs(source.loader(settings)) as next_epoch:
+    with Epochs(source.loader(settings)) as epochs:
         while len(found) < 2 or time.perf_counter() - begin < budget_s:
             start = time.perf_counter()
-            rows = bench.run(next_epoch(), float("inf"))
+            rows = bench.run(epochs.next_epoch(), float("inf"))
             found.append(sum(row.samples for row in rows) / (time.perf_counter() - start))
     return found[1:]  # the first start is the same for both
 

@@ -8,7 +8,7 @@ from course_lib.errors import CourseError
 from course_lib.train.loading.measurement import Rate
 from course_lib.train.loading.settings import LoaderSettings, Source
 from course_lib.train.loading.step_bench import Row, StepBench, mean, rates
-from course_lib.train.loading.workers import open_iterator, private_bytes, worker_pids
+from course_lib.train.loading.workers import Epochs, private_bytes
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,20 @@ class TrialRun:
 def run_trial(source: Source, settings: LoaderSettings, bench: StepBench, budget_s: float) -> TrialRun:
     """Load and step for `budget_s` seconds, in whole rounds of the workers, after one round to warm up.
 
-    The sampler begins anew where an epoch ends, so that only the steady state counts. The workers have ended
-    when this returns. Raises CourseError when there is no batch.
+    The sampler begins anew where an epoch ends, so that only the steady state counts; a stream has none, and
+    its epochs begin anew. The workers have ended when this returns.
+
+    Raises CourseError when there is no batch.
     """
     round_of = max(1, settings.num_workers)
     begin = time.perf_counter()
-    with open_iterator(source.loader(settings, endless=True)) as batches:
+    with Epochs(source.loader(settings, endless=True)) as epochs:
+        batches = epochs.batches()
         first = bench.run(batches, 0.0, at_least=1)
         if not first:
             raise CourseError("The loader gave no batch: check the data set's length and drop_last.")
         first_batch_s = time.perf_counter() - begin - first[0].step_s
         warm = bench.run(batches, 0.0, at_least=round_of - 1, round_of=round_of - 1) if round_of > 1 else []
         rows = bench.run(batches, budget_s, at_least=2 * round_of, round_of=round_of)
-        worker_bytes = private_bytes(worker_pids(batches))
+        worker_bytes = private_bytes(epochs.pids())
     return TrialRun(tuple(rows or warm or first), first_batch_s, worker_bytes)

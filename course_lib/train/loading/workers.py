@@ -5,7 +5,7 @@ exception, a `break` or an interrupt. A worker that does not end within a few se
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -29,27 +29,45 @@ def open_iterator(loader: Iterable[Any]) -> Iterator[Iterator[Any]]:
             loader._iterator = None  # type: ignore[attr-defined]  # else a loader with persistent workers keeps it
 
 
-class open_epochs:  # noqa: N801 - used as a function, like open
-    """Passes over a loader, one after the other; at the end of the block the workers of the last have ended.
+class Epochs:
+    """Passes over a loader, one after the other: `next_epoch` begins one.
 
-    With persistent workers a new epoch goes on with the workers of the one before.
+    With persistent workers a new epoch goes on with the workers of the one before. At the end of the `with`
+    block all workers have ended.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self._loader = loader
         self._open: Any = None
+        self._iterator: Iterator[Any] = iter(())
 
-    def __enter__(self) -> Callable[[], Iterator[Any]]:
-        return self._next
+    def __enter__(self) -> "Epochs":
+        return self
 
-    def _next(self) -> Iterator[Any]:
+    def next_epoch(self) -> Iterator[Any]:
+        """Begin the next pass."""
         if self._open is not None and not getattr(self._loader, "persistent_workers", False):
             self._close()
         if self._open is None:
             self._open = open_iterator(self._loader)
-            iterator: Iterator[Any] = self._open.__enter__()
-            return iterator
-        return iter(self._loader)
+            self._iterator = self._open.__enter__()
+        else:
+            self._iterator = iter(self._loader)
+        return self._iterator
+
+    def batches(self) -> Iterator[Any]:
+        """The batches of one epoch after the other, without end; none from a loader that has none."""
+        while True:
+            empty = True
+            for batch in self.next_epoch():
+                empty = False
+                yield batch
+            if empty:
+                return
+
+    def pids(self) -> list[int]:
+        """The process ids of the workers now."""
+        return worker_pids(self._iterator)
 
     def _close(self, *raised: Any) -> None:
         if self._open is not None:
