@@ -57,28 +57,39 @@ def _impatient_group() -> dist.ProcessGroup:
     return group
 
 
-def step(model: nn.Module, **options: bool) -> None:
-    """One small training step, without the optimizer."""
+def _step_by_hand() -> Callable[[], None]:
+    """A step whose gradients are averaged without DDP, whose first use takes seconds more."""
+    model, group = Branches(), _impatient_group()
+
+    def step() -> None:
+        _backward(model)
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=group)  # type: ignore[arg-type]
+
+    return step
+
+
+def _backward(model: nn.Module, **options: bool) -> None:
     loss = cross_entropy(model(torch.rand(5, 4), **options), torch.zeros(5, dtype=torch.int64))
     loss.backward()  # type: ignore[no-untyped-call]
 
 
 def killed(ranks: Ranks) -> None:
     """The system kills the last rank in the middle of its work."""
-    model = _wrapped(ranks, Branches())
-    step(model)
+    step = _step_by_hand()
+    step()
     if _is_last(ranks):
         psutil.Process().kill()
-    step(model)
+    step()
 
 
 def hang(ranks: Ranks) -> None:
     """The last rank is stuck in its data."""
-    model = _wrapped(ranks, Branches())
-    step(model)
+    step = _step_by_hand()
+    step()
     if _is_last(ranks):
         _read_a_batch_that_never_comes()
-    step(model)
+    step()
 
 
 def _read_a_batch_that_never_comes() -> None:
@@ -87,42 +98,42 @@ def _read_a_batch_that_never_comes() -> None:
 
 def uneven_data(ranks: Ranks) -> None:
     """The last rank has fewer batches than the others."""
-    model = _wrapped(ranks, Branches())
+    step = _step_by_hand()
     for _ in range(2 if _is_last(ranks) else 4):
-        step(model)
+        step()
 
 
 def mismatched_shapes(ranks: Ranks) -> None:
     """The last rank has built another model."""
-    step(_wrapped(ranks, Branches(hidden=9 if _is_last(ranks) else 8)))
+    _backward(_wrapped(ranks, Branches(hidden=9 if _is_last(ranks) else 8)))
 
 
 def unused_parameters(ranks: Ranks) -> None:
     """A part of the model takes no part in the loss."""
     model = _wrapped(ranks, Branches())
     for _ in range(3):
-        step(model, use_branch=False)
+        _backward(model, use_branch=False)
 
 
 def exception(ranks: Ranks) -> None:
     """The last rank finds a label that does not exist."""
-    model = _wrapped(ranks, Branches())
-    step(model)
+    step = _step_by_hand()
+    step()
     if _is_last(ranks):
         raise IndexError("Target 12 is out of bounds.")
-    step(model)
+    step()
 
 
 def out_of_memory(ranks: Ranks) -> None:
     """The last rank really has no more memory."""
     from course_lib.train.limits.limited_child import memory_limit
 
-    model = _wrapped(ranks, Branches())
-    step(model)
+    step = _step_by_hand()
+    step()
     if _is_last(ranks):
         with memory_limit(64 * 2**20):
             torch.ones(2**28)  # 1 GiB
-    step(model)
+    step()
 
 
 def full_disk(ranks: Ranks) -> None:
@@ -178,10 +189,10 @@ def wrong_world_size() -> None:
 
 def interrupt(ranks: Ranks) -> None:
     """Train until somebody interrupts."""
-    model = _wrapped(ranks, Branches())
+    step = _step_by_hand()
     ranks.print("training")
     while True:
-        step(model)
+        step()
         time.sleep(0.01)
 
 

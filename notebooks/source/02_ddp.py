@@ -111,12 +111,27 @@ from course_lib.train.launch import launch, launch_in_turn
 
 train = "course_lib.train.data_parallel:train_digits"
 settings = {"steps": steps, "global_batch_size": 100}
-with_ring, by_hand, with_ddp, forgot = launch_in_turn([
+experiments = [
     ("course_lib.train.ring:show_ring", {"numbers": 6}),
     (train, {**settings, "by_hand": True}),
     (train, settings),
     (train, {**settings, "forget_set_epoch": True}),
-])  # fmt: skip
+]
+
+# %% [markdown]
+# In the same go the ranks measure what the exchange costs them. We come to that later.
+
+# %%
+ranks_of = "course_lib.train.communication_rank"
+emulated = {"compute_s": 0.03, "gradient_mib": 8, "pairs": pairs}
+measurements = [
+    (f"{ranks_of}:measure_network", {"pairs": 5 * pairs}),
+    (f"{ranks_of}:measure_emulated", {**emulated, "bucket_cap_mb": 1000, "trace": True}),
+    (f"{ranks_of}:measure_emulated", {**emulated, "bucket_cap_mb": 2, "trace": True}),
+    (f"{ranks_of}:measure_scaling", {**emulated, "repeats": pairs}),
+]
+answers = launch_in_turn(experiments + measurements)
+with_ring, by_hand, with_ddp, forgot = answers[:4]
 
 # %%
 for rank, found in enumerate(with_ring):
@@ -209,24 +224,15 @@ for fault, errors in zip(faults, [*broken.earlier, broken.errors]):
 # ## What does the exchange cost?
 #
 # Take a step with the exchange, then one without (`no_sync` switches it off), many times in turn. The difference is
-# what the exchange adds: its *exposed* part. We measure a small network that two ranks really compute here, then a
-# step of 30 ms that is **emulated**: the process sleeps, as it does while a card works. Its gradients, 8 MiB, are
-# really sent.
-
-# %%
-ranks_of = "course_lib.train.communication_rank"
-emulated = {"compute_s": 0.03, "gradient_mib": 8, "pairs": pairs}
-real, apart, small_buckets, scaling = launch_in_turn([
-    (f"{ranks_of}:measure_network", {"pairs": 5 * pairs}),
-    (f"{ranks_of}:measure_emulated", {**emulated, "bucket_cap_mb": 1000, "trace": True}),
-    (f"{ranks_of}:measure_emulated", {**emulated, "bucket_cap_mb": 2, "trace": True}),
-    (f"{ranks_of}:measure_scaling", {**emulated, "repeats": pairs}),
-])  # fmt: skip
+# what the exchange adds: its *exposed* part. That is what your ranks did above: first with a small network that they
+# really computed, then with a step of 30 ms that is **emulated**: the process sleeps, as it does while a card works.
+# Its gradients, 8 MiB, were really sent.
 
 # %%
 from course_lib.train.communication import BucketTrace, CommunicationShare
 from course_lib.train.link import LinkBenchmark
 
+real, apart, small_buckets, scaling = answers[4:]
 network = CommunicationShare(**real[0])
 network
 
@@ -428,18 +434,18 @@ check("ddp.first_cause", first_cause)
 # %% [markdown]
 # ## Bring your own
 #
-# The next line writes a whole training script: real data, mixed precision, accumulation, checkpoint, restart. It needs
+# The next cell writes a whole training script: real data, mixed precision, accumulation, checkpoint, restart. It needs
 # only torch and numpy, and the very same file runs as one process, on eight cards, and on several computers.
 
 # %%
-# !course script --out my_training.py --force
+from course_lib.train.take_home import write_script
 
-# %%
+print("written:", *write_script(Path("my_training.py"), force=True))
 if not quick:
     launch("my_training", 2, args=["--epochs", "2"])
 
 # %% [markdown]
-# Change `make_datasets` and `make_model` in it to yours. With `--nodes 4 --slurm` you get a batch job for a cluster.
+# In a terminal, `course script --out train.py` does the same. Change `make_datasets` and `make_model` in it to yours. With `--nodes 4 --slurm` you get a batch job for a cluster.
 # When something fails there, paste what was printed, from its first line, and press **Explain**:
 
 # %%
