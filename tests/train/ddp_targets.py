@@ -38,12 +38,6 @@ def weighted_metrics() -> list[float]:
     return [mean, *(float(p.grad) for p in model.parameters() if p.grad is not None)]
 
 
-def refuse() -> None:
-    """Save once, and fail at it on rank 0."""
-    with process_group(device="cpu") as ranks:
-        ranks.once(lambda: Path("/nowhere/at/all").write_text("", encoding="utf-8"))
-
-
 def wait_for_ever() -> None:
     """Say so, and wait: on rank 1 outside of any exchange."""
     with process_group(device="cpu") as ranks:
