@@ -81,7 +81,7 @@ def plot_trials(search: BatchSizeSearch, *, title: str = "Two probes, a line, on
     most = max([size for size, _ in read] + failed)
     limit = ((search.limit_bytes or 0) - start) / _MIB
     top = 1.2 * max(limit, *(peak / _MIB for _, peak in read))
-    axes.set(xlim=(0, 1.12 * most), ylim=(0, top), xlabel="batch size")
+    axes.set(xlim=(0, 1.22 * most), ylim=(0, top), xlabel="batch size")
     axes.set_ylabel("MiB of this step")
     if search.limit_bytes is not None:
         axes.axhline(limit, color=INK, lw=1.5)
@@ -92,13 +92,12 @@ def plot_trials(search: BatchSizeSearch, *, title: str = "Two probes, a line, on
         axes.plot(ends, line, "--", color=QUIET, lw=1.3)
     for number, (size, peak) in enumerate(read, start=1):
         axes.plot([size], [peak / _MIB], "o", color=MEMORY_COLOURS["activations"], markersize=7)
-        right = size > 0.6 * most
+        low = peak / _MIB < 0.25 * top  # beside the point, where the axis is near; else below the line
         axes.annotate(
-            f"trial {number}: batch {size}",
+            f"{number}: batch {size}",
             (size, peak / _MIB),
-            (-9 if right else 9, 11 if peak / _MIB < 0.25 * top else -13),
+            (10, -3) if low else (4, -13),
             textcoords="offset points",
-            ha="right" if right else "left",
             va="center",
             fontsize=SMALL_PT,
             color=INK,

@@ -15,9 +15,9 @@
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines
 memory = "96 MiB"  # what the training below may use
-card = ""  # the card that predictions are made for; empty: this machine's, or else an RTX 3060
+card = ""  # predictions are made for this card; empty: your own, or an RTX 3060
 seed = 0
 
 # %%
@@ -48,7 +48,8 @@ this_machine()
 from course_lib.train.limits import run_limited
 
 TRAINING = "course_lib.train.limits.limited_training"
-crash = run_limited(f"{TRAINING}:train_some_steps", memory=memory, arguments={"batch_size": 512})
+train_some = f"{TRAINING}:train_some_steps"
+crash = run_limited(train_some, memory=memory, arguments={"batch_size": 512})
 crash
 
 # %% [markdown]
@@ -67,7 +68,8 @@ from course_lib.models.zoo import DigitsCNN
 
 def count_by_hand(batch_size):
     model, kept = DigitsCNN(), {}
-    images, labels = torch.rand(batch_size, 1, 28, 28), torch.zeros(batch_size, dtype=torch.long)
+    images = torch.rand(batch_size, 1, 28, 28)
+    labels = torch.zeros(batch_size, dtype=torch.long)
     own = {p.untyped_storage().data_ptr() for p in model.parameters()}
 
     def keep(tensor):  # called for each tensor that is saved for the backward pass
@@ -84,8 +86,11 @@ def count_by_hand(batch_size):
 # %%
 for size in (1, 64, 512):
     parameters, activations = count_by_hand(size)
-    print(f"batch {size:3}: parameters {format_bytes(parameters)}, gradients {format_bytes(parameters)}, "
-          f"states {format_bytes(2 * parameters)}, activations {format_bytes(activations)}")
+    print(
+        f"batch {size:3}: parameters {format_bytes(parameters)}, "
+        f"gradients {format_bytes(parameters)}, states {format_bytes(2 * parameters)}, "
+        f"activations {format_bytes(activations)}"
+    )
 
 # %% [markdown]
 # Parameters, gradients and states stay as they are. The activations grow with the batch, and at 512 they are
@@ -150,8 +155,8 @@ print(f"the guide says       {rule.rule}")
 judge(
     "oom.batch", "fails" if rule.within_two < len(rule.factors) / 2 else "holds when",
     number=rule.too_small, unit="times the guide's batch fits, at the most; predicted",
-    note=f"of {len(rule.factors)} pairs of model and card it is within a factor of two in {rule.within_two}, and "
-    f"out of memory in {rule.failures}",
+    note=f"of {len(rule.factors)} pairs of model and card it is within a factor of two in "
+    f"{rule.within_two}, and out of memory in {rule.failures}",
 )
 
 # %% [markdown]
@@ -169,9 +174,7 @@ search = BatchSizeSearch.from_json(json.dumps(run.completed()))
 plot_trials(search)
 
 # %%
-rescued = run_limited(
-    f"{TRAINING}:train_some_steps", memory=memory, arguments={"batch_size": search.batch_size}
-)
+rescued = run_limited(train_some, memory=memory, arguments={"batch_size": search.batch_size})
 print(f"batch 512: {crash.outcome}; batch {search.batch_size}: {rescued.outcome}")
 search
 
@@ -189,7 +192,8 @@ def rescue_on_a_card():
     model = DigitsCNN().cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     def make_batch(n):
-        return torch.rand(n, 1, 28, 28, device="cuda"), torch.zeros(n, dtype=torch.long, device="cuda")
+        images = torch.rand(n, 1, 28, 28, device="cuda")
+        return images, torch.zeros(n, dtype=torch.long, device="cuda")
     with small_card("1 GiB"):
         return find_batch_size(TrainingStep(model, optimizer), make_batch, device="cuda")
 
@@ -213,7 +217,8 @@ checked = run_limited(
     f"{TRAINING}:train_text_steps", memory="1 GiB", arguments=text | {"checkpointing": True}
 )
 for name, one in (("as it is", plain), ("checkpointed", checked)):
-    print(f"{name:13} {format_bytes(one.peak_bytes):>9} at the most, {1000 * one.completed():5.0f} ms a step")
+    step_ms = 1000 * one.completed()
+    print(f"{name:13} {format_bytes(one.peak_bytes):>9} at the most, {step_ms:5.0f} ms a step")
 
 # %% [markdown]
 # And predicted, before anything is run: the peak from the trace, the time from the operations (*FLOPs*) that are
@@ -227,7 +232,7 @@ def small_gpt(checkpointing):
 
     return Workload(
         "small GPT", lambda: GPT(GPTConfig(256, 128, 6, 4, 128)),
-        lambda n: Batch((torch.empty(n, 128, dtype=torch.long),), target=torch.empty(n * 128, dtype=torch.long)),
+        lambda n: Batch((torch.empty(n, 128).long(),), target=torch.empty(n * 128).long()),
         lambda output, target: cross_entropy(output.flatten(0, 1), target),
         micro_batch=16, checkpointing=checkpointing,
     )
@@ -270,12 +275,12 @@ for empties in (False, True):
     allocator = CachingAllocator(capacity=4096 * MiB)
     for address in [allocator.allocate(11 * MiB) for _ in range(180)]:
         allocator.release(address)  # the earlier model is gone; its memory is in the cache
-    print(f"cached {format_bytes(allocator.reserved)}; empty_cache() is {'' if empties else 'not '}called")
+    print(f"cached {format_bytes(allocator.reserved)}; empty_cache() called: {empties}")
     if empties:
         allocator.empty_cache()
     replay(program, allocator, optimizer_rule("sgd"))
     peaks_of[empties] = allocator.allocated_peak
-    print(f"  fits, peak {format_bytes(peaks_of[empties])}; cache emptied by PyTorch itself: {allocator.retries} times")
+    print(f"  fits, peak {format_bytes(peaks_of[empties])}; PyTorch emptied it {allocator.retries} times")
 
 # %% [markdown]
 # The peak is the same, and it fits both times: before PyTorch raises the error, **it empties the cache by itself**.
@@ -288,14 +293,17 @@ def peak_on_gpu(empties):
     torch.cuda.reset_peak_memory_stats()
     if empties:
         torch.cuda.empty_cache()
-    cross_entropy(model(images), torch.zeros(256, dtype=torch.long, device="cuda")).backward()
+    model(images).sum().backward()
     return torch.cuda.max_memory_allocated()
 
-with_it, without = (peak_on_gpu(True), peak_on_gpu(False)) if on_gpu else (peaks_of[True], peaks_of[False])
+with_it, without = (
+    (peak_on_gpu(True), peak_on_gpu(False)) if on_gpu else (peaks_of[True], peaks_of[False])
+)
+how = "measured" if on_gpu else "replayed, not measured: no GPU here"
 judge(
     "oom.cache", "fails" if with_it >= 0.98 * without else "holds",
-    number=(without - with_it) / 2**20, unit=f"MiB lower peak, {'measured' if on_gpu else 'replayed, not measured'}",
-    note="it frees what is cached, not what is in use" + ("" if on_gpu else "; no GPU here to measure on"),
+    number=(without - with_it) / 2**20, unit=f"MiB lower peak, {how}",
+    note="it frees what is cached, not what is in use",
 )
 
 # %% [markdown]
@@ -329,21 +337,26 @@ def train_digits(model):
     loader = DataLoader(Digits("train"), batch_size=64, shuffle=True)
     test = DataLoader(Digits("test"), batch_size=256)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    return train(model, loader, optimizer, epochs=2 if quick else 8, test_loader=test, progress=False)
+    return train(
+        model, loader, optimizer,
+        epochs=2 if quick else 8, test_loader=test, progress=False,
+    )
 
 histories = {"plain": train_digits(plain_model), "separable": train_digits(slim_model)}
 for name, history in histories.items():
-    print(f"{name:10} accuracy {history.epochs[-1].test.accuracy:.1%}, {history.seconds:.1f} s")
+    accuracy = history.epochs[-1].test.accuracy
+    print(f"{name:10} accuracy {accuracy:.1%}, {history.seconds:.1f} s")
 
 # %%
 less_parameters = 1 - report.after.parameters / report.before.parameters
 activations = report.after.activation_bytes / report.before.activation_bytes
+operations = report.after.forward_flops / report.before.forward_flops
 time_ratio = histories["separable"].seconds / histories["plain"].seconds
 judge(
     "oom.slim", "holds when" if activations >= 1 else "holds",
     number=100 * less_parameters, unit="% fewer parameters, counted",
-    note=f"it is the parameters that fill the card: activations are × {activations:.2f}, operations "
-    f"× {report.after.forward_flops / report.before.forward_flops:.2f}, time × {time_ratio:.2f} (measured here)",
+    note="it is the parameters that fill the card: activations are "
+    f"× {activations:.2f}, operations × {operations:.2f}, time × {time_ratio:.2f} (measured here)",
 )
 
 # %% [markdown]
@@ -387,8 +400,10 @@ print(summary)
 # %%
 findings = explain(summary)
 judge(
-    "oom.monitor", "holds when", number=len(findings.findings[0].evidence), unit="figures used of the table's many",
-    note="you know which lines to read: it tells that memory ran out and whether it was gaps, not which layer",
+    "oom.monitor", "holds when",
+    number=len(findings.findings[0].evidence), unit="figures used of the table's many",
+    note="you know which lines to read: it tells whether memory ran out, and whether by gaps; "
+    "it does not tell which layer",
 )
 findings
 
@@ -413,7 +428,8 @@ from tqdm.auto import tqdm
 
 from course_lib.plan.remedies import remedies
 
-tried = named_workload("cnn" if quick else "resnet18", micro_batch=20_000 if quick else 2048, optimizer="adamw")
+model_name, batch = ("cnn", 20_000) if quick else ("resnet18", 2048)
+tried = named_workload(model_name, micro_batch=batch, optimizer="adamw")
 with tqdm(desc="tracing", unit="variant") as bar:
     ranking = remedies(tried, find_accelerator(card), progress=lambda what: bar.update())
 ranking
@@ -443,7 +459,9 @@ check("oom.training_bytes", training_bytes)
 # Exercise 6.2 · 8 minutes · ●●○
 # Two steps were measured: batch_a samples took mib_a MiB, batch_b samples mib_b. The limit is limit_mib. What is the
 # largest batch that fits? 0 if not even one sample does.
-def largest_batch(batch_a: int, mib_a: float, batch_b: int, mib_b: float, limit_mib: float) -> int:
+def largest_batch(
+    batch_a: int, mib_a: float, batch_b: int, mib_b: float, limit_mib: float
+) -> int:
     # solution
     per_sample = (mib_b - mib_a) / (batch_b - batch_a)
     fixed = mib_a - per_sample * batch_a
@@ -516,7 +534,8 @@ lab.your_model_lab(my_workload, card=card)
 # %%
 from course_lib.plan.batch_size import largest_batch as predicted_largest
 
-print(f"largest batch on {card}, predicted: {predicted_largest(my_workload, find_accelerator(card)):,}")
+most = predicted_largest(my_workload, find_accelerator(card))
+print(f"largest batch on {card}, predicted: {most:,}")
 
 # %% [markdown]
 # In a terminal: `course explain message.txt` reads a message, `course plan resnet50 --batch 64` says which cards fit,
