@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+
+from torch import nn
 
 from course_lib.accelerators import Accelerator
 from course_lib.errors import CourseError
@@ -175,7 +178,7 @@ class _Search:
                 model = change(build(self.work))
             except CourseError:  # a model without such parts
                 continue
-            other = replace(self.work, name=f"{self.work.name}, {name}", model=lambda model=model: model)
+            other = replace(self.work, name=f"{self.work.name}, {name}", model=partial(_itself, model))
             trace = self.at(other, other.micro_batch)
             yield self.remedy(name, self.plan(trace, other), trace)
 
@@ -245,6 +248,10 @@ class _Search:
                 return found
             found[*parts, "checkpointing"] = checkpointed
         return found
+
+
+def _itself(model: nn.Module) -> nn.Module:
+    return model
 
 
 def _half(card: Accelerator) -> Precision:

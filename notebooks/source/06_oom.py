@@ -296,13 +296,12 @@ def peak_on_gpu(empties):
     model(images).sum().backward()
     return torch.cuda.max_memory_allocated()
 
-with_it, without = (
-    (peak_on_gpu(True), peak_on_gpu(False)) if on_gpu else (peaks_of[True], peaks_of[False])
-)
+if on_gpu:
+    peaks_of = {empties: peak_on_gpu(empties) for empties in (False, True)}
 how = "measured" if on_gpu else "replayed, not measured: no GPU here"
 judge(
-    "oom.cache", "fails" if with_it >= 0.98 * without else "holds",
-    number=(without - with_it) / 2**20, unit=f"MiB lower peak, {how}",
+    "oom.cache", "fails" if peaks_of[True] >= 0.98 * peaks_of[False] else "holds",
+    number=(peaks_of[False] - peaks_of[True]) / 2**20, unit=f"MiB lower peak, {how}",
     note="it frees what is cached, not what is in use",
 )
 
@@ -337,11 +336,10 @@ def train_digits(model):
     loader = DataLoader(Digits("train"), batch_size=64, shuffle=True)
     test = DataLoader(Digits("test"), batch_size=256)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    return train(
-        model, loader, optimizer,
-        epochs=2 if quick else 8, test_loader=test, progress=False,
-    )
+    epochs = 2 if quick else 8
+    return train(model, loader, optimizer, epochs=epochs, test_loader=test, progress=False)
 
+# %%
 histories = {"plain": train_digits(plain_model), "separable": train_digits(slim_model)}
 for name, history in histories.items():
     accuracy = history.epochs[-1].test.accuracy

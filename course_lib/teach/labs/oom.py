@@ -27,7 +27,7 @@ from course_lib.teach.labs.frame import Lab, MeasuringLab, Progress, choices, me
 from course_lib.teach.plots_oom import plot_memory
 
 if TYPE_CHECKING:
-    from course_lib.plan.workload import Workload
+    from course_lib.plan.workload import Precision, Workload
 
 IMAGE_SIZES = (128, 224, 384)
 PRECISIONS = ("fp32", "bf16")
@@ -121,7 +121,11 @@ def your_model_lab(workload: Workload, card: str = USUAL_CARD) -> MeasuringLab:
     made: dict[tuple[Any, ...], BatchTraces] = {}
 
     def memory_of_yours(
-        batch_size: int, precision: str, optimizer: str, checkpointing: bool, progress: Progress | None = None
+        batch_size: int,
+        precision: Precision,
+        optimizer: str,
+        checkpointing: bool,
+        progress: Progress | None = None,
     ) -> MemoryOfStep:
         from course_lib.plan.batch_size import traces_of
         from course_lib.plan.optimizers import optimizer_rule
