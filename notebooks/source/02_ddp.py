@@ -183,7 +183,7 @@ plot_samples(
 
 # %% [markdown]
 # The last two rows are the same: without `set_epoch`, every epoch has the same order, and the same digits always
-# meet in a batch. Nothing fails; the training is only a little worse, and nobody notices.
+# meet in a batch. Nothing fails, and nobody notices.
 
 # %% [markdown]
 # ## Break it
@@ -317,9 +317,8 @@ print(out)
 plot_scaling(out)
 
 # %% [markdown]
-# 100 ms and 100 MiB are about a ResNet-50 on one card. Now you. Which network makes 1,024 cards worth having? What
-# does a computing time of 10 ms do, and one of 1,000? Which slider helps a slow network more: fewer gradients, or a
-# larger batch, which is more computing for the same gradients?
+# ResNet-50 has about 100 MiB of gradients. Now you. Which network makes 1,024 cards worth having? What does a
+# computing time of 10 ms do, and one of 1,000 (a larger batch: more computing for the same gradients)?
 
 # %%
 lab.lab()
@@ -356,8 +355,8 @@ judge(
 )
 
 # %% [markdown]
-# The batch is not what decides. What is right about it: a second card doubles what one card does, also its waiting for
-# data. Mend that first (lesson 04).
+# What is right about the rule: a second card doubles what one card does, also its waiting for data. Mend that first
+# (lesson 04).
 #
 # And if the model does not even fit one card? DDP keeps all of it on each. *FSDP* (fully sharded data parallel) cuts
 # weights, gradients and optimizer states into as many pieces as there are cards, and fetches each layer when it is
