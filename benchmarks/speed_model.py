@@ -179,7 +179,7 @@ class SpeedModel:
         tile = (s.side * torch.exp(s.tile * tiles))[self.tile_of]
         compute = a.compute * torch.exp(-log_share[:, 0]) * (1 + tile * a.inverse).prod(1)
         follows = (self.issue_prior + 0.2 * issue)[self.family_of]
-        gain = a.cached * (CACHE_GAIN + 0.3 * rest[2])
+        gain = a.cached * (CACHE_GAIN + CACHE_SPREAD * rest[2])
         memory = a.memory * torch.exp(-log_share[:, 1] - follows * a.shift - gain)
         start = s.start_us * 1e-6 * torch.exp(0.3 * rest[0])
         return (torch.sqrt(compute**2 + memory**2 + 1e-24) + start * a.kernels) * a.count
@@ -218,7 +218,8 @@ class SpeedModel:
 
 
 REWRITTEN = 0.6  # the same for kernels that cuDNN has replaced since
-CACHE_GAIN = 0.2  # expected logarithm of the gain of bytes that fit the cache
+CACHE_GAIN = 0.1  # expected logarithm of the gain of bytes that fit the cache
+CACHE_SPREAD = 0.05  # small: what looks like it on a small cache is mostly how kernels of short work begin
 
 
 def _expected(kind: str, family: str) -> tuple[float, float]:
@@ -319,7 +320,7 @@ def as_row(model: SpeedModel, x: torch.Tensor, stack: str) -> dict[str, Any]:
         "optimizer_kernels": OPTIMIZER_KERNELS[stack],
         "start_us": round(s.start_us * math.exp(0.3 * float(rest[0])), 3),
         "launch_us": round(s.launch_us * math.exp(0.3 * float(rest[1])), 3),
-        "cache_gain": round(math.exp(CACHE_GAIN + 0.3 * float(rest[2])), 3),
+        "cache_gain": round(math.exp(CACHE_GAIN + CACHE_SPREAD * float(rest[2])), 3),
     }
 
 
