@@ -21,7 +21,7 @@ def test_delays_that_were_put_in_are_found_within_five_points(num_workers: int, 
     """Put in: 40 ms reading, 80 ms decoding, 40 ms collating a batch."""
     before = children()
     loader = DataLoader(Sleeping(0.01, 0.02), batch_size=4, collate_fn=slow_collate, num_workers=num_workers)
-    found = measure(loader, EmulatedStep(0.01), budget_s=2.0, repeats=2)
+    found = measure(loader, EmulatedStep(0.01), budget_s=1.4, repeats=2)
     assert children() == before
     assert found.stall is not None
     made = sum(found.stall[part] for part in ("reading", "decoding", "collating"))

@@ -26,7 +26,7 @@ def test_a_data_set_that_waits_gets_several_workers_and_leaves_none(children: Ch
         Sleeping(read_s=0.01),
         EmulatedStep(0.02),
         batch_size=8,
-        budget_seconds=4,
+        budget_seconds=2,
         progress=lambda share, doing: heard.append(share),
     )
     assert children() == before
@@ -124,6 +124,7 @@ def test_the_rules_of_others() -> None:
         lightning_suggestion(0)
 
 
+@pytest.mark.slow  # importing Lightning takes seconds
 def test_lightning_itself_says_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     data = pytest.importorskip("lightning.fabric.utilities.data")
     for cores, devices in [(1, 1), (2, 1), (8, 2), (16, 4)]:
