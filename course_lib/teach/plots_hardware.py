@@ -96,10 +96,15 @@ def plot_roofline(
     ridge = peak_flops / bandwidth
     axes.axvline(ridge, color=GREY, lw=1, ls=":")
     axes.text(
-        ridge * 0.9, axes.get_ylim()[0] * 1.2, "memory waits", ha="right", fontsize=SMALL_PT, color=QUIET
+        ridge * 0.9, axes.get_ylim()[0] * 1.2, "waits for memory", ha="right", fontsize=SMALL_PT, color=QUIET
     )
     axes.text(
-        ridge * 1.1, axes.get_ylim()[0] * 1.2, "arithmetic waits", ha="left", fontsize=SMALL_PT, color=QUIET
+        ridge * 1.1,
+        axes.get_ylim()[0] * 1.2,
+        "waits for arithmetic",
+        ha="left",
+        fontsize=SMALL_PT,
+        color=QUIET,
     )
     for op, x, y in zip(operations, xs, reached, strict=True):
         top = min(peak_flops, x * bandwidth) / 1e9

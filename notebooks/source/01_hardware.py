@@ -89,7 +89,7 @@ n = size
 works = {  # name: (what to run, FLOP, bytes read and written)
     "large product": (lambda: a @ b, 2 * n**3, 3 * 4 * n**2),
     "thin product": (lambda: a @ thin, 2 * n * n * 8, 4 * (n * n + 2 * 8 * n)),
-    "ReLU": (lambda: torch.relu(long), len(long), 2 * 4 * len(long)),
+    "ReLU": (lambda: torch.relu_(long), len(long), 2 * 4 * len(long)),  # _: in place
     "sum": (lambda: long.sum(), len(long), 4 * len(long)),
 }
 ops = [Operation(name, flop, nbytes, timed(run)) for name, (run, flop, nbytes) in works.items()]
@@ -125,8 +125,9 @@ for op in ops:
 plot_roofline(peak, bandwidth, ops)
 
 # %% [markdown]
-# Under the slope the memory waits, and more TFLOPS change nothing. Under the flat part the arithmetic waits. (A dot may
-# lie above the slope: small data stays in the processor's *cache*, a memory of its own that is much faster.)
+# Under the slope one waits for memory, and more TFLOPS change nothing. Under the flat part one waits for arithmetic. No
+# program part is perfect, so dots lie under the roof: a thin product has sides too short to keep all units busy. (A
+# dot may also lie above the slope: small data stays in the processor's *cache*, a memory of its own that is faster.)
 #
 # The course's predictions use the same two clocks. Where both take equally long, a real machine needs more than either;
 # so they are joined by a root of squares, and not by `max`. For a matrix product on an RTX 3090, by hand and by
