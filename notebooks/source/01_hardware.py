@@ -97,8 +97,7 @@ for op in ops:
     print(f"{op.name:14} {1e3 * op.seconds:8.3f} ms  {op.flops / op.seconds / 1e9:8.1f} GFLOP/s of arithmetic")
 
 # %% [markdown]
-# The same machine, and the rates differ by a factor of some hundred. One number, "TFLOPS", cannot be the speed of a
-# computer.
+# One machine, and rates that differ many times over. One number, "TFLOPS", cannot be the speed of a computer.
 #
 # ## The roofline, in ten lines
 #
