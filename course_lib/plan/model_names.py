@@ -125,8 +125,8 @@ def _torchvision(name: str, image_size: int | None, settings: dict[str, Any]) ->
         extra = {"init_weights": False} if name in ("inception_v3", "googlenet") else {}
         if family == "segmentation":
             extra["weights_backbone"] = None  # type: ignore[assignment]
-        if name.startswith("vit_") and image_size:
-            extra["image_size"] = image_size  # type: ignore[assignment]
+        if name.startswith("vit_"):  # its positions are made for one size
+            extra["image_size"] = size  # type: ignore[assignment]
         return builder(weights=None, **extra)  # type: ignore[no-any-return]
 
     batch = _images(3, size, size, 1000)

@@ -148,7 +148,7 @@ rule = lab.rule_of_thumb()
 plot_rule(rule)
 
 # %%
-few = ("gpt", "mobilenet_v3_small", "resnet50", "vit_l_16")
+few = ("gpt", "mobilenet_v3_small", "resnet50", "vit_h_14")
 for model_name in few:
     print(f"{model_name:20}", rule.largest[model_name])
 print(f"the guide says       {rule.rule}")
