@@ -8,9 +8,10 @@ partly luck. `of_best` is a choice's throughput over that of the best.
 Rivals: PyTorch's default (no worker), Lightning's rule (cores - 1), the guide's formula (for one GPU:
 min(cores, 4)), and loadtune, which tries up to six settings.
 
-    python benchmarks/loading.py [--json] [--cases NAME ...] [--add FILE]
+    python benchmarks/loading.py [--json] [--cases NAME ...] [--keep FILE]
 
-`--add` takes in the JSON of an earlier run over other cases. `--pipeline` measures the way up of lesson 04.
+`--keep` writes each case to a file, and takes in those that stand there, so that it can run in several parts.
+`--pipeline` measures the way up of lesson 04.
 """
 
 import argparse
@@ -186,7 +187,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
-    parser.add_argument("--add", type=Path, help="JSON of an earlier run, whose other cases are taken in")
+    parser.add_argument("--keep", type=Path, help="a file in which the cases are collected")
     parser.add_argument("--pipeline", action="store_true", help="the way up of lesson 04")
     parser.add_argument("--json", action="store_true", help="one JSON object in place of the table")
     arguments = parser.parse_args()
@@ -201,9 +202,12 @@ def main() -> None:
                 else "\n".join(f"{s:6.1%} {n}" for n, s in shares.items())
             )
             return
-        cases = json.loads(arguments.add.read_text(encoding="utf-8"))["cases"] if arguments.add else {}
+        kept = arguments.keep if arguments.keep and arguments.keep.exists() else None
+        cases = json.loads(kept.read_text(encoding="utf-8")) if kept else {}
         for name in arguments.cases:
             cases[name] = run_case(name, pictures)
+            if arguments.keep:
+                arguments.keep.write_text(json.dumps(cases), encoding="utf-8")
             print(
                 name,
                 {who: one and round(one, 3) for who, one in cases[name]["of_best"].items()},
