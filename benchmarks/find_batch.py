@@ -13,7 +13,8 @@ Three devices, each with a memory that is known exactly, so that the true larges
 
 Rivals search on the replayed device through their own code: Lightning's `Tuner.scale_batch_size` in both
 modes at its defaults, and accelerate's `find_executable_batch_size` at its default. A trial is one batch
-size that was tried; `of_max` is the batch found over the true largest.
+size that was tried; `of_max` is the batch found over the true largest. The measured device comes first.
+Ctrl-C or SIGTERM ends the replayed one and the rest, and what was found until then is told.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import statistics
 import sys
 import tempfile
@@ -284,16 +286,21 @@ def on_replayed(models: Sequence[str], minutes: float) -> tuple[dict[str, list[O
             continue
         try:
             device = Replayed(model)
+            truth = largest(device)
+            outcomes = {
+                name: search(device, truth) for name, search in {"course": course, **RIVALS}.items() if truth
+            }
         except CourseError as error:
             left_out.append(f"{model}: {error}")
             continue
-        truth = largest(device)
+        except KeyboardInterrupt:
+            left_out.append(f"{len(models) - number} models: interrupted")
+            break
         if not truth:
             left_out.append(f"{model}: not even one sample fits")
-            continue
-        for name, search in {"course": course, **RIVALS}.items():
-            found[name].append(search(device, truth))
-        print(f"{model}: largest batch {truth}", file=sys.stderr)
+        for name, outcome in outcomes.items():
+            found[name].append(outcome)
+        print(f"{model}: largest batch {truth}, {outcomes.get('course')}", file=sys.stderr)
     return found, left_out
 
 
@@ -364,9 +371,10 @@ def main() -> None:
     rows = read_table(arguments.truth)
     chosen = sample(rows, arguments.limit)
     models = list(dict.fromkeys(row.model for row in chosen))
-    replayed, left_out = on_replayed(models, arguments.minutes)
     measured = on_measured(chosen)
-    child = [] if arguments.no_child else in_child()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    replayed, left_out = on_replayed(models, arguments.minutes)
+    child = [] if arguments.no_child or "interrupted" in "".join(left_out) else in_child()
     in_children = [Outcome(one["trials"], one["ooms"], one["batch_size"] / one["largest"]) for one in child]
     result: dict[str, Any] = {
         **summary(replayed["course"]),
