@@ -185,6 +185,7 @@ def _every_card() -> "list[Accelerator]":
 def _job_table(rows: "Sequence[_Row]") -> str:
     from course_lib.cli.plan_job import assumption_lines, job_table
     from course_lib.plan.job import Assumptions
+    from course_lib.plan.stacks import measured_error
 
     lines = job_table([(row.card, row.memory, row.time, row.job, row.untimed) for row in rows])
     timed = next((row.time for row in rows if row.time), None)
@@ -192,7 +193,7 @@ def _job_table(rows: "Sequence[_Row]") -> str:
         lines += ["", f"Step times: {timed.calibration}"]
     lines += assumption_lines(Assumptions())
     lines += _scaled_lines(rows)
-    lines.append("How far such a prediction is off, measured on public data: docs/accuracy.md")
+    lines.append(measured_error())
     return "\n".join(lines)
 
 
@@ -287,6 +288,8 @@ def _own_card() -> "Accelerator | None":
 
 
 def _table(rows: "Sequence[_Row]") -> str:
+    from course_lib.plan.stacks import measured_error
+
     timed = next((row.time for row in rows if row.time), None)
     first = next((row.memory for row in rows if row.memory), None)
     head = first or timed
@@ -310,7 +313,7 @@ def _table(rows: "Sequence[_Row]") -> str:
         lines += [f"Note: {warning}" for warning in timed.warnings]
     lines += _scaled_lines(rows)
     lines += _memory_lines(rows, first)
-    lines.append("How far such a prediction is off, measured on public data: docs/accuracy.md")
+    lines.append(measured_error())
     return "\n".join(lines)
 
 

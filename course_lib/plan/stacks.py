@@ -63,6 +63,16 @@ def stack_from(name: str, table: Mapping[str, Any]) -> Stack:
     )
 
 
+def measured_error() -> str:
+    """How far off predicted totals were, as a sentence: the figures of ``docs/accuracy.md``."""
+    found = _table()["measured_error"]
+    return (
+        f"Predicted totals were {100 * found['median']:.1f} % off in the median, and at most "
+        f"{100 * found['p90']:.1f} % in nine of ten ({found['rows']} {found['of']}; {found['date']}, "
+        "docs/accuracy.md)."
+    )
+
+
 def find_stack(name: str = "current") -> Stack:
     """The stack called ``name``. Raises CourseError for an unknown one, naming the known."""
     table = _table()
