@@ -33,8 +33,8 @@ NAME = re.compile(
     r"(?P<last>nchw|nhwc)_)?timm"
 )
 INFERENCE_BATCH = 64
-# The RTX 5090 table does not name its layout. Its speeds go with the plain-layout table of the RTX 4090 (their
-# ratio is within 4.6 % of its middle for half of the models), not with the channels-last one (8.7 %).
+# The RTX 5090 table does not name its layout. Its speeds go with the plain-layout table of the RTX 4090:
+# half of the ratios lie within 4.6 % of their middle, and 8.7 % for the channels-last table.
 UNNAMED_LAYOUT = {"RTX 5090": "nchw"}
 STACKS = {"train": "timm-2022", "infer": "current"}
 

@@ -91,7 +91,7 @@ def test_one_card_loses_nothing() -> None:
 
 
 def test_a_slow_link_hurts_a_fast_one_hardly_and_a_larger_batch_helps() -> None:
-    assert scale(step(), 8, FAST).efficiency > 0.95
+    assert scale(step(), 8, FAST).efficiency > 0.93
     slow = scale(step(), 8, SLOW).efficiency
     assert slow < 0.6
     assert scale(step(seconds=0.8, batch_size=256), 8, SLOW).efficiency > slow + 0.2
