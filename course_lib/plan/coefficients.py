@@ -26,7 +26,8 @@ class Efficiency:
 
     ``tile``: the sides of a matrix product (rows, columns, inner length) at which the time doubles.
     ``issue``: how far the memory clock follows SMs times clock (1) rather than bandwidth (0) from one card
-    to another. ``measured``: whether a measurement of this stack held the kind.
+    to another. Shares may lie above 1: short sides of a product are told apart in ``tile``, and a cache
+    serves bytes that were just written. ``measured``: whether a measurement of this stack held the kind.
     """
 
     compute: float

@@ -113,7 +113,7 @@ def test_work_is_kept_and_read_again(bench: Any, found: list[Any], tmp_path: Pat
     again, parameters = cases.load_work(tmp_path / "work.json.gz")
     assert parameters == 123
     card = find_accelerator("RTX 3090")
-    assert predict(again, card).seconds == pytest.approx(predict(kept, card).seconds, rel=1e-9)
+    assert predict(again, card).seconds == pytest.approx(predict(kept, card).seconds, rel=1e-5)
 
 
 def test_the_name_of_a_table_tells_what_it_holds(bench: Any) -> None:
