@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
 
 from course_lib.errors import CourseError
 from course_lib.plan.cost import Cost, Market, Owned, Rented, StraightLine, break_even_hours
@@ -145,9 +146,7 @@ def plot_break_even(owned: Owned, rented: Rented, *, title: str = "") -> Picture
     )
 
 
-def _ticks(life: float) -> object:
-    from matplotlib.ticker import MaxNLocator
-
+def _ticks(life: float) -> MaxNLocator:
     return MaxNLocator(5 if life < 100_000 else 4)
 
 

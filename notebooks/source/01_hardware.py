@@ -54,8 +54,10 @@ from course_lib.teach.doctor.facts import gather_facts
 from course_lib.teach.doctor.torch_build import check_device, check_torch
 
 facts = gather_facts()
-print(check_torch(facts))
-print(check_device(facts))
+for found in (check_torch(facts), check_device(facts)):
+    if found:
+        print(f"{found.status}: {found.name}: {found.found}")
+        print(found.cure or "nothing to cure")
 print("PyTorch", torch.__version__, "brings CUDA", torch.version.cuda, "- a card is reached:", torch.cuda.is_available())
 
 # %% [markdown]
