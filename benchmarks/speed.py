@@ -123,7 +123,11 @@ def timm_figures(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Ca
         raise CourseError(
             f"No row of {arguments.truth} could be used: " + "; ".join(failed[:3] or unmatched[:3])
         )
-    more = [case for path in arguments.also for case in cases(path, cache=arguments.cache)[0]]
+    more = [
+        case
+        for path in arguments.also
+        for case in cases(path, limit=arguments.also_limit, cache=arguments.cache)[0]
+    ]
     if arguments.fitted:
         told = fitted(found)
     elif found[0].table.mode == "train" or not more:
@@ -139,6 +143,7 @@ def main() -> None:
     )
     parser.add_argument("--truth", type=Path, required=True)
     parser.add_argument("--also", type=Path, action="append", default=[], metavar="FILE")
+    parser.add_argument("--also-limit", type=int, metavar="N", help="rows of each --also table")
     parser.add_argument("--fitted", action="store_true", help="the shipped coefficients as they are")
     parser.add_argument(
         "--ideas", action="store_true", help="leave out all architectures of one idea together"
