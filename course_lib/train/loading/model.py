@@ -7,8 +7,8 @@ is the longest of three:
     (making + sharing) / W       the workers are
     processor time / cores       the cores are: workers, hand-over and step share them
 
-All of these are measured before the first trial, but the hand-over, of which a trial tells more: `corrected`
-takes it in.
+All of these are measured before the first trial, but the hand-over, of which a trial tells more, and workers
+that share cores may need longer than one process alone: `corrected` takes both in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,6 +21,7 @@ Limit = Literal["step", "one process", "storage", "workers", "cores", "hand-over
 
 HAND_OVER_S = 0.0006  # a queue, and a socket on which the memory of the batch is told
 BYTES_A_SECOND = 8e9  # mapping a batch of another process
+LONG_HAND_OVER_S, LONG_HAND_OVER = 0.002, 0.15  # seconds, and a share of the step: more is no hand-over
 SAME = 0.02  # times nearer than this are not told apart
 
 
@@ -30,7 +31,8 @@ class ThroughputModel:
 
     `make_s` is making a batch in one process, of which `read_s` is waiting for storage; `share_s` comes on
     top in a worker. `cpu_s` and `step_cpu_s` are processor time. `hand_over_s` is what a batch costs the
-    training process. `scale` is what trials say of the time with workers, over what the model says.
+    training process. `scale` is what trials say of the time in which workers make batches, over what one
+    process needed.
     """
 
     make_s: float
@@ -65,11 +67,15 @@ class ThroughputModel:
         busy: Limit = "storage" if self.read_s > self.make_s / 2 else "workers"
         main: Limit = "hand-over" if self.hand_over_s > self.step_s else "step"
         cpu_s = self.cpu_s + self.share_s + self.hand_over_s + self.step_cpu_s
-        return {main: self.step_s + self.hand_over_s, busy: made_s, "cores": cpu_s / self.cores}
+        return {
+            main: self.step_s + self.hand_over_s,
+            busy: made_s * self.scale,
+            "cores": cpu_s / self.cores * self.scale,
+        }
 
     def batch_s(self, num_workers: int) -> float:
         """Seconds from one batch to the next."""
-        return max(self.bounds(num_workers).values()) * (self.scale if num_workers else 1.0)
+        return max(self.bounds(num_workers).values())
 
     def limit(self, num_workers: int) -> Limit:
         """What the time is limited by."""
@@ -89,14 +95,15 @@ class ThroughputModel:
     def corrected(self, measured: Mapping[int, float]) -> "ThroughputModel":
         """The model after trials: seconds from batch to batch by number of workers.
 
-        Where the training process was the limit, its hand-over is what a trial took beyond the step. Else
-        the trial nearest to the fastest scales the time of all numbers of workers.
+        What the fastest trial took beyond the step is its hand-over, if it is little. Else the workers need
+        longer than the model says, for all their numbers.
         """
         trials = {number: seconds for number, seconds in measured.items() if number}
         if not trials:
             return self
         fastest = min(trials, key=trials.__getitem__)
-        if self.limit(fastest) in ("step", "hand-over"):
-            return replace(self, hand_over_s=max(0.0, trials[fastest] - self.step_s))
-        plain = replace(self, scale=1.0)
-        return replace(self, scale=trials[fastest] / plain.batch_s(fastest))
+        beyond_s = trials[fastest] - self.step_s
+        if beyond_s <= max(LONG_HAND_OVER_S, LONG_HAND_OVER * self.step_s, self.hand_over_s):
+            return replace(self, hand_over_s=max(0.0, beyond_s))
+        bounds = replace(self, scale=1.0, step_s=0.0, hand_over_s=0.0).bounds(fastest)
+        return replace(self, scale=max(1.0, trials[fastest] / max(bounds.values())))

@@ -30,7 +30,7 @@ from course_lib.train.loading.tuning import Trial, Tuning
 Progress = Callable[[float, str], None]
 
 LONGEST_TRIAL_S = 1.0
-MOST_TRIALS = 6
+MOST_TRIALS = 4  # of numbers of workers
 FED = 0.985  # a share of the step alone that more trials would hardly beat
 LONG_PREFETCH = 4
 UNEVEN = 0.3  # batches that differ by more of their mean need more of them in store
