@@ -6,9 +6,9 @@
         --rdzv-backend c10d --rdzv-endpoint HOST:29500 train.py
 
 torchrun starts one process a card, each with the same script; each is a rank. With --max-restarts 3 it
-starts all of them anew when one fails, and they go on from the checkpoint. (Set
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 then: each start gets a store of its own for the ranks' addresses.) On
-several computers, the checkpoint must lie where all of them can read it.
+starts all of them anew when one fails, and they go on from the checkpoint. On several computers, the
+checkpoint must lie where all of them can read it; and restarts need a variable that torchrun itself reads,
+so set it before: export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
 
 To train something else, change `make_datasets` and `make_model`.
 """
@@ -65,10 +65,27 @@ def join_ranks(timeout_s: float) -> tuple[int, int, torch.device]:
     backend = "nccl" if device.type == "cuda" else "gloo"
     limit = timedelta(seconds=timeout_s)  # a rank that waits longer for another gives up
     if "RANK" in os.environ:
-        dist.init_process_group(backend, timeout=limit)
+        store = store_of_this_start(limit)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=limit)
     else:
         dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, timeout=limit)  # type: ignore[attr-defined]
     return rank, world_size, device
+
+
+def store_of_this_start(limit: timedelta) -> dist.Store:
+    """Where the ranks find each other. torchrun keeps one store over all restarts, in which a rank may read
+    the address of one that has ended. So each start writes under a name of its own.
+    """
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    several = os.environ.get("GROUP_WORLD_SIZE", "1") != "1"  # each computer counts its own restarts
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if several and kept and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
+        raise SystemExit(
+            "Restarts on several computers need TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, set on each of them "
+            "before torchrun: otherwise a rank may look for one that has ended."
+        )
+    store, _, _ = next(dist.rendezvous("env://", timeout=limit))  # type: ignore[attr-defined, no-untyped-call]
+    return store if several else dist.PrefixStore(f"start {restarts}", store)
 
 
 def windows(

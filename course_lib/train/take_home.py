@@ -3,10 +3,14 @@
 import re
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
 from course_lib.errors import CourseError
 from course_lib.files import data_path
+
+IMPORTED = frozenset({"torch", "numpy", *sys.stdlib_module_names})
+"""A script of such a name would be imported by itself, or by torch, in place of the real one."""
 
 SBATCH = """\
 #!/bin/bash
@@ -33,11 +37,16 @@ def write_script(
 ) -> list[Path]:
     """Write the script to `out`, the digits beside it, and with `slurm` an sbatch file; all that was written.
 
-    The script needs only torch and numpy. Raises CourseError for another name than NAME.py, and for a file
-    that is there already unless `force`; the digits are written over.
+    The script needs only torch and numpy. Raises CourseError for another name than NAME.py, for the name of a
+    module that Python or the script imports, and for a file that is there already unless `force`; the digits
+    are written over.
     """
     if out.suffix != ".py":
         raise CourseError(f"The script must be called something.py, not {out.name}.")
+    if out.stem in IMPORTED:
+        raise CourseError(
+            f"The script must not be called {out.name}: Python would take it for its module {out.stem}."
+        )
     batch = out.with_suffix(".sbatch")
     data = out.with_name("digits.npz")
     written = [out, data, *([batch] if slurm else [])]
@@ -48,12 +57,12 @@ def write_script(
         )
     source = Path(__file__).with_name("ddp_script.py").read_text(encoding="utf-8")
     out.parent.mkdir(parents=True, exist_ok=True)
-    text = re.sub(r"  # type: ignore\[[^]]*\]", "", source).replace("train.py", out.name)
+    text = re.sub(r"  # type: ignore\[[^]]*\]", "", source).replace("train.py", shlex.quote(out.name))
     out.write_text(text, encoding="utf-8")
     shutil.copyfile(data_path("digits.npz"), data)
     if slurm:
         job = SBATCH.format(
-            name=out.stem,
+            name=re.sub(r"\W+", "_", out.stem),  # sbatch would cut it at a space
             nodes=nodes,
             gpus=gpus_per_node,
             cpus=4 * gpus_per_node,

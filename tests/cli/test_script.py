@@ -58,6 +58,14 @@ def test_several_nodes_and_slurm_get_their_lines(tmp_path: Path, capsys: pytest.
         subprocess.run(["bash", "-n", str(tmp_path / "job.sbatch")], check=True)
 
 
+def test_a_name_with_a_space_is_written_so_that_shell_and_sbatch_read_it_whole(tmp_path: Path) -> None:
+    assert course("--out", str(tmp_path / "my train.py"), "--slurm") == 0
+    job = (tmp_path / "my train.sbatch").read_text(encoding="utf-8")
+    assert "--job-name=my_train\n" in job
+    assert f"'{tmp_path / 'my train.py'}'" in job
+    assert "python 'my train.py'" in (tmp_path / "my train.py").read_text(encoding="utf-8")
+
+
 def test_nothing_is_written_over_unless_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "train.py"
     out.write_text("mine", encoding="utf-8")
@@ -73,6 +81,8 @@ def test_nothing_is_written_over_unless_asked(tmp_path: Path, capsys: pytest.Cap
     [
         ((), "Missing option '--out'"),
         (("--out", "train.txt"), "must be called something.py"),
+        (("--out", "torch.py"), "must not be called torch.py"),
+        (("--out", "random.py"), "must not be called random.py"),
         (("--out", "train.py", "--nodes", "0"), "nodes"),
     ],
 )

@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from course_lib.files import data_path
 from course_lib.train import ddp_script
@@ -75,6 +77,39 @@ def test_a_killed_rank_and_two_nodes_end_with_the_loss_of_an_undisturbed_run(
     assert [loss, accuracy] == other
     assert f"{loss:.4f}" == nodes[-1][0]
     assert torch.load(checkpoint, weights_only=True)["epoch"] == 3
+
+
+@pytest.fixture
+def agent_store(monkeypatch: pytest.MonkeyPatch) -> dist.TCPStore:
+    """The store that torchrun keeps over all restarts, as the environment of its ranks tells of it."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    told = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port}
+    restarts = {"TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_MAX_RESTARTS": 3, "GROUP_WORLD_SIZE": 1}
+    for name, value in {**told, **restarts}.items():
+        monkeypatch.setenv(name, str(value))
+    return store
+
+
+def test_a_restarted_rank_does_not_read_the_addresses_of_the_start_before(
+    agent_store: dist.TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = []
+    for restart in ("0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restart)
+        starts.append(ddp_script.store_of_this_start(timedelta(seconds=20)))
+    starts[0].set("address", "of one that has ended")
+    assert starts[0].check(["address"])
+    assert not starts[1].check(["address"])
+
+
+def test_restarts_on_several_computers_ask_for_a_store_for_each_start(
+    agent_store: dist.TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    with pytest.raises(SystemExit, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
+        ddp_script.store_of_this_start(timedelta(seconds=20))
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "0")
+    assert not ddp_script.store_of_this_start(timedelta(seconds=20)).check(["address"])
 
 
 def run_two_nodes(folder: Path) -> list[tuple[str, str]]:
