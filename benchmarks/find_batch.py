@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import random
 import signal
 import statistics
 import sys
@@ -313,42 +314,38 @@ def on_measured(rows: Sequence[Row]) -> list[Outcome]:
     return [course(device, largest(device)) for device in devices]
 
 
-def in_child() -> list[dict[str, Any]]:
-    """The search in really limited children, each against the truth found by trying batch after batch in
-    children of its own.
+def in_child(memory: str, size: int) -> dict[str, Any]:
+    """The search in a really limited child, against the truth found by trying batch after batch in children
+    of its own.
     """
-    found = []
-    for memory, size in CHILD_CASES:
-        run = run_limited(f"{CHILD}:search_batch_size", memory=memory, arguments={"size": size})
-        if run.outcome != "done":
-            raise CourseError(f"The search in the child did not come to its end: {run.outcome}, {run.error}")
+    run = run_limited(f"{CHILD}:search_batch_size", memory=memory, arguments={"size": size})
+    if run.outcome != "done":
+        raise CourseError(f"The search in the child did not come to its end: {run.outcome}, {run.error}")
 
-        def fits(batch_size: int, memory: str = memory, size: int = size) -> bool:
-            tried = run_limited(
-                f"{CHILD}:train_some_steps", memory=memory, arguments={"batch_size": batch_size, "size": size}
-            )
-            if tried.outcome not in ("done", "out of memory"):
-                raise CourseError(f"A step in the child ended as {tried.outcome}: {tried.error}")
-            return tried.outcome == "done"
-
-        batch_size = run.value["batch_size"]
-        low, high = batch_size, 2 * batch_size
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        trials = run.value["trials"]
-        found.append(
-            {
-                "memory": memory,
-                "image_size": size,
-                "limited_by": run.limited_by,
-                "batch_size": batch_size,
-                "largest": low,
-                "trials": len(trials),
-                "ooms": sum(trial["failure"] is not None for trial in trials),
-            }
+    def fits(batch_size: int) -> bool:
+        tried = run_limited(
+            f"{CHILD}:train_some_steps", memory=memory, arguments={"batch_size": batch_size, "size": size}
         )
-        print(found[-1], file=sys.stderr)
+        if tried.outcome not in ("done", "out of memory"):
+            raise CourseError(f"A step in the child ended as {tried.outcome}: {tried.error}")
+        return tried.outcome == "done"
+
+    batch_size = run.value["batch_size"]
+    low, high = batch_size, 2 * batch_size
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    trials = run.value["trials"]
+    found = {
+        "memory": memory,
+        "image_size": size,
+        "limited_by": run.limited_by,
+        "batch_size": batch_size,
+        "largest": low,
+        "trials": len(trials),
+        "ooms": sum(trial["failure"] is not None for trial in trials),
+    }
+    print(found, file=sys.stderr)
     return found
 
 
@@ -371,10 +368,17 @@ def main() -> None:
     rows = read_table(arguments.truth)
     chosen = sample(rows, arguments.limit)
     models = list(dict.fromkeys(row.model for row in chosen))
+    random.Random(0).shuffle(models)  # so that a run cut short has seen a bit of each family
     measured = on_measured(chosen)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     replayed, left_out = on_replayed(models, arguments.minutes)
-    child = [] if arguments.no_child or "interrupted" in "".join(left_out) else in_child()
+    child: list[dict[str, Any]] = []
+    if not arguments.no_child and "interrupted" not in "".join(left_out):
+        try:
+            for memory, size in CHILD_CASES:
+                child.append(in_child(memory, size))
+        except KeyboardInterrupt:
+            left_out.append(f"{len(CHILD_CASES) - len(child)} real children: interrupted")
     in_children = [Outcome(one["trials"], one["ooms"], one["batch_size"] / one["largest"]) for one in child]
     result: dict[str, Any] = {
         **summary(replayed["course"]),
