@@ -45,6 +45,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 _ROOM_IN = WIDTH_IN - 2 * MARGIN_IN - 0.1
 _LINE_IN, _BAR_IN, _GAP_IN, _HEAD_IN, _AXIS_IN, _CARD_IN = 0.23, 0.34, 0.16, 0.42, 0.55, 0.24
 _SQUARE_IN = 0.11
+_OVER_LINES = {"fc": "white", "ec": "none", "pad": 1}  # the line of a card must not strike words through
 
 
 def parts_of(plan: MemoryPlan) -> dict[str, int]:
@@ -82,7 +83,7 @@ def plot_memory(
     axes = add_axes(figure, MARGIN_IN, _AXIS_IN, _ROOM_IN, height)
     axes.set(xlim=(0, _ROOM_IN), ylim=(0, height), yticks=[])
     axes.spines["left"].set_visible(False)
-    _memory_axis(axes, longest)
+    _memory_axis(axes, longest, beyond={name: size for name, size in cards.items() if name not in shown})
     scale = _ROOM_IN / longest
     _legend(axes, legend, height - _LINE_IN / 2)
     top = height - _LINE_IN - _CARD_IN
@@ -153,12 +154,13 @@ def plot_step(
     )
 
 
-def _memory_axis(axes: Axes, longest: float) -> None:
+def _memory_axis(axes: Axes, longest: float, beyond: Mapping[str, int]) -> None:
     unit, factor = ("GiB", _GIB) if longest >= _GIB else ("MiB", _MIB)
     most = longest / factor
     ticks = [tick for tick in MaxNLocator(7).tick_values(0, most) if tick <= most]
     axes.set_xticks([tick / most * _ROOM_IN for tick in ticks], [f"{tick:g}" for tick in ticks])
-    axes.set_xlabel(f"memory of the card ({unit})")
+    further = "".join(f"; {name}, {format_bytes(size)}, ends further right" for name, size in beyond.items())
+    axes.set_xlabel(f"memory of the card ({unit}){further}", parse_math=False)
 
 
 def _bar(axes: Axes, name: str, plan: MemoryPlan, top: float, scale: float) -> None:
@@ -167,9 +169,19 @@ def _bar(axes: Axes, name: str, plan: MemoryPlan, top: float, scale: float) -> N
     while len(name) > 1 and width_in(name, TEXT_PT, bold=True) > room:
         name = name.rstrip("…")[:-1].rstrip() + "…"
     y = top - _LINE_IN / 2
-    axes.text(0, y, name, fontsize=TEXT_PT, color=INK, weight="bold", va="center_baseline", parse_math=False)
+    axes.text(
+        0,
+        y,
+        name,
+        fontsize=TEXT_PT,
+        color=INK,
+        weight="bold",
+        va="center_baseline",
+        parse_math=False,
+        bbox=_OVER_LINES,
+    )
     x = width_in(name, TEXT_PT, bold=True) + 0.15 if name else 0.0
-    axes.text(x, y, verdict, fontsize=SMALL_PT, color=QUIET, va="center_baseline")
+    axes.text(x, y, verdict, fontsize=SMALL_PT, color=QUIET, va="center_baseline", bbox=_OVER_LINES)
     left, bottom = 0.0, top - _LINE_IN - _BAR_IN
     for part, nbytes in parts_of(plan).items():
         length, colour = nbytes * scale, MEMORY_COLOURS[part]

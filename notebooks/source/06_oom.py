@@ -162,7 +162,8 @@ judge(
 # %% [markdown]
 # How could one number be right for all? The rule knows the card, and not the model. But remember: fixed things, and
 # activations that grow by the same amount for each sample. That is a **straight line**. Two measurements give the
-# line; the line gives the batch. Back to the training that crashed, with the same 96 MiB:
+# line; the line gives the batch. Back to the training that crashed, with the same 96 MiB. (They come on top of what
+# Python and PyTorch themselves take, some hundred MiB: the table below counts both.)
 
 # %%
 import json
@@ -179,7 +180,7 @@ print(f"batch 512: {crash.outcome}; batch {search.batch_size}: {rescued.outcome}
 search
 
 # %% [markdown]
-# That is the rescue. No guessing, and no crash on the way. In your own program it is
+# That is the rescue. In your own program it is
 # `find_batch_size(step, make_batch)`; give it your *longest* samples. With an NVIDIA card it looks like this. The card is
 # told to be a small one, so that the search is short:
 
@@ -280,7 +281,7 @@ for empties in (False, True):
         allocator.empty_cache()
     replay(program, allocator, optimizer_rule("sgd"))
     peaks_of[empties] = allocator.allocated_peak
-    print(f"  fits, peak {format_bytes(peaks_of[empties])}; PyTorch emptied it {allocator.retries} times")
+    print(f"  fits, peak {format_bytes(peaks_of[empties])}; emptied by PyTorch: {allocator.retries} ×")
 
 # %% [markdown]
 # The peak is the same, and it fits both times: before PyTorch raises the error, **it empties the cache by itself**.

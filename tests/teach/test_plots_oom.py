@@ -109,3 +109,17 @@ def test_a_search_without_readings_or_limit() -> None:
     assert_laid_out(plot_trials(search(Trial(8, 908 * MIB, None, 0.1), limit=None)))
     with pytest.raises(CourseError, match="nothing to draw"):
         plot_trials(replace(search(Trial(8, None, None, 0.1)), fixed_bytes=None))
+
+
+def test_a_card_beyond_the_edge_is_told_and_no_line_strikes_words_through():
+    answer = memory_of(1, card="RTX 3060 12GB", other="Quadro RTX 8000")
+    picture = plot_memory({answer.setting: answer.plan}, other=answer.other)
+    assert_laid_out(picture)
+    axes = picture.figure.axes[0]
+    assert "Quadro RTX 8000" in axes.get_xlabel()
+    words = [t for t in axes.texts if t.get_text() == answer.setting or "fits" in t.get_text()]
+    assert len(words) == 2
+    assert all(t.get_zorder() > axes.lines[0].get_zorder() and t.get_bbox_patch() is not None for t in words)
+    within = memory_of(512, card="RTX 3060 12GB", other="T4")
+    picture = plot_memory({within.setting: within.plan}, other=within.other)
+    assert "further" not in picture.figure.axes[0].get_xlabel()

@@ -65,6 +65,10 @@ TRAINING_BYTES = Exercise(
                 lambda n, states: 4 * n * (1 + states),
                 "One of the three is left out: what does backward make?",
             ),
+            Diagnosis(
+                lambda n, states: 16 * n,
+                "That is right for AdamW alone. What with an optimizer that keeps fewer numbers?",
+            ),
             Diagnosis(lambda n, states: n * (2 + states), "You count numbers. How many bytes has each?"),
             Diagnosis(
                 lambda n, states: 2 * n * (2 + states), "You count two bytes a number. That would be 16 bits."
@@ -91,7 +95,7 @@ TRAINING_BYTES = Exercise(
         lambda parameters, states: sum(4 * parameters for _ in range(states + 2)),
     ),
     wrong_answers=(
-        WrongAnswer(lambda n, states: 16 * n, "too large"),
+        WrongAnswer(lambda n, states: 16 * n, "right for AdamW alone"),
         WrongAnswer(lambda n, states: 4 * n * (2 + states) / 2**20, "off by one factor"),
         WrongAnswer(lambda n, states: 4 * n * (3 + states), "too large"),
         WrongAnswer(lambda n: 16 * n, "it must take parameters, states"),
@@ -173,9 +177,14 @@ LARGEST_BATCH = Exercise(
                 lambda a, mib_a, b, mib_b, limit: int(limit / ((mib_b - mib_a) / (b - a))),
                 "You leave out what a step needs whatever the batch is.",
             ),
-            Diagnosis(
-                lambda a, mib_a, b, mib_b, limit: int((limit - mib_a) / ((mib_b - mib_a) / (b - a))),
-                "You count how many samples can be added to the first batch. Which batch is that in all?",
+            *(
+                Diagnosis(
+                    lambda a, mib_a, b, mib_b, limit, whole=whole: whole(
+                        (limit - mib_a) / ((mib_b - mib_a) / (b - a))
+                    ),
+                    "You count how many samples can be added to the first batch. Which batch is that in all?",
+                )
+                for whole in (int, math.floor)  # they differ where the limit is below the first measurement
             ),
             Diagnosis(
                 lambda a, mib_a, b, mib_b, limit: math.ceil(
@@ -193,6 +202,12 @@ LARGEST_BATCH = Exercise(
             "share all the memory",
         ),
         WrongAnswer(_without_zero, "not even one sample"),
+        WrongAnswer(
+            lambda batch_a, mib_a, batch_b, mib_b, limit_mib: (
+                (limit_mib - mib_a) // ((mib_b - mib_a) / (batch_b - batch_a))
+            ),
+            "can be added to the first batch",
+        ),
         WrongAnswer(lambda batch_a, mib_a, batch_b, mib_b, limit_mib: batch_b, "too small"),
         WrongAnswer(lambda batch_a, mib_a, batch_b, mib_b, limit_mib: "many", "without quotes"),
         WrongAnswer(lambda a, b: 1, "it must take batch_a"),
