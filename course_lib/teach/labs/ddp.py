@@ -39,9 +39,10 @@ class ScaleOut:
 
     def __str__(self) -> str:
         step = self.step
+        gain = f"{step.speedup:,.1f}" if step.speedup >= 1 else f"{step.speedup:.2g}"  # 0.011, not 0.0
         return (
-            f"{step.cards} cards: {1000 * step.seconds:.1f} ms a step, {step.speedup:,.1f} times one card, "
-            f"efficiency {100 * step.efficiency:.0f} % (predicted)"
+            f"{step.cards:,} card{'s' * (step.cards > 1)}: {1000 * step.seconds:,.1f} ms a step, "
+            f"{gain} times one card, efficiency {100 * step.efficiency:.0f} % (predicted)"
         )
 
     def _repr_html_(self) -> str:

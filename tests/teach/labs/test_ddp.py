@@ -28,7 +28,7 @@ def test_one_card_exchanges_nothing() -> None:
     assert out.step.efficiency == 1
     assert out.step.exposed == 0
     assert [step.cards for step in out.steps] == list(COUNTS)
-    assert "1 cards" in str(out)
+    assert str(out).startswith("1 card: ")
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_the_lab_follows_its_sliders() -> None:
     made.controls["cards"].value = 1024
     after = made._repr_mimebundle_()["text/html"]
     assert before != after
-    assert "Chosen: 1024 cards" in after
+    assert "Chosen: 1,024 cards" in after
     assert made.errors == []
