@@ -117,8 +117,10 @@ class Bits:
 
 
 def bits_of(value: float, name: str) -> Bits:
-    """How a format holds `value`, bit by bit. Raises CourseError for an unknown format."""
+    """How a format holds `value`, bit by bit. Raises CourseError for an unknown format, and for no number."""
     form = float_format(name)
+    if not isinstance(value, int | float):
+        raise CourseError(f"Only a number has such bits; {value!r} is none.")
     held = rounded(
         torch.tensor(value, dtype=torch.float64).float()
         if name == "tf32"

@@ -359,11 +359,12 @@ plot_gains(shown, title="What mixed precision was worth, by NVIDIA, and here",
 # right for you?
 
 # %%
-gain = times.times[short].speedup or 0.0
-if mine.dtype is not None and gain > 1.05:
-    verdict, note = "holds when", f"the format is fast on the device, as {short} is here"
+measured = times.times[short]
+gain = measured.speedup or 0.0
+if gain > 1.05 and measured.low > 1:  # faster in nearly every round
+    verdict, note = "holds when", f"the format is fast on the device, as {short} is here for this network"
 else:
-    verdict, note = "fails", f"{short} does not make this network's step faster here"
+    verdict, note = "fails", f"{short} does not surely make this network's step faster here"
 judge(
     "precision.recipe", verdict,
     number=gain, unit=f"times as fast as fp32, a step of the network in {short}; measured here",
@@ -374,7 +375,9 @@ judge(
 # %% [markdown]
 # ## Other levers of one line
 #
-# Each pulled alone, on this machine, against the same step without. The interval holds the true value in 19 of 20 cases;
+# *channels_last* keeps the channels of a pixel side by side in memory, as fast convolutions want them. A *fused*
+# optimizer changes all weights in one call. Each lever is pulled alone, on this machine, against the same step
+# without. The interval holds the true value in 19 of 20 cases;
 # an interval around 1 is **no effect seen**, and such a line should not go into your code.
 
 # %%

@@ -135,8 +135,8 @@ plot_made_of(
 )
 
 # %% [markdown]
-# Read a row as a recipe. A frame says what belongs into the update, 1 says that it counts as it should. The popular loop
-# makes no update from micro-batches 9 to 11. Worse, their gradients stay and leak into the first update of the next pass.
+# Read a row as a recipe. A frame says what belongs into the update, 1 says that it counts as it should. Blue is right;
+# orange does not belong there, or counts too much or too little. The popular loop makes no update from micro-batches 9 to 11. Worse, their gradients stay and leak into the first update of the next pass.
 # With 1,003 batches and 8 steps, three batches of 1,003 are lost. With 7 batches and 8 steps, nothing is ever learned.
 #
 # ## A gallery of faults
@@ -178,7 +178,8 @@ for letter, its_proof in gallery.items():
 #
 # A language model's loss is a mean over *tokens*, pieces of words. One batch has 20 of them, the next 200. Divide each
 # mean by the number of batches, and a token of the short batch counts ten times as much: a *mean of means*. Popular
-# libraries did this until 2024 (Hugging Face, "Fixing Gradient Accumulation", October 2024).
+# libraries did this until 2024 (Hugging Face, "Fixing Gradient Accumulation", October 2024). `criterion` is the loss
+# function that `prove` hands in: this mean over tokens.
 
 # %%
 def mean_of_means(model, window, optimizer, criterion):
@@ -273,7 +274,7 @@ card = find_accelerator("RTX 3060 12GB")
 for micro_batch, steps in ((256, 1), (32, 8)):
     plan = plan_workload(named_workload("resnet50", micro_batch=micro_batch, accumulate=steps), card)
     fits = "fits" if plan.fits else "does not fit"
-    print(f"ResNet-50, {steps} x {micro_batch}: {plan.total / 2**30:.1f} GiB on a {card.name}, {fits}")
+    print(f"ResNet-50, {steps} x {micro_batch}: {plan.total / 2**30:.1f} GiB, {fits} on the {card.name}")
 
 # %% [markdown]
 # ## Lab: one update, cut as you like

@@ -63,3 +63,9 @@ def test_what_cannot_be_used_is_one_sentence(
     error = capsys.readouterr().err
     assert told in error
     assert "Traceback" not in error
+
+
+def test_a_folder_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "steps.py").mkdir()
+    assert run(str(tmp_path / "steps.py")) == 2
+    assert "steps.py is a folder" in capsys.readouterr().err

@@ -71,6 +71,11 @@ def test_the_bits_stand_for_the_number(value: float, name: str) -> None:
     assert bits.held == rounded(torch.tensor(value), name).item()
 
 
+def test_bits_of_no_number_are_refused() -> None:
+    with pytest.raises(CourseError, match="'x' is none"):
+        bits_of("x", "fp16")  # type: ignore[arg-type]
+
+
 def test_an_unknown_format_is_said() -> None:
     with pytest.raises(CourseError, match="fp32, tf32, bf16, fp16"):
         bits_of(1.0, "fp8")

@@ -71,7 +71,7 @@ STEPS_NEEDED = Exercise(
             Case({"global_batch": 512, "fits": 64, "ranks": 1}),
             Case({"global_batch": 512, "fits": 64, "ranks": 4}, "Four ranks work side by side here."),
             Case({"global_batch": 256, "fits": 24, "ranks": 1}, "It does not come out even here."),
-            Case({"global_batch": 1000, "fits": 48, "ranks": 2}),
+            Case({"global_batch": 1000, "fits": 48, "ranks": 2}, "Ten rounds take 960 samples here."),
             Case(
                 {"global_batch": 32, "fits": 64, "ranks": 1}, "More fits than is wanted: one pass is enough."
             ),

@@ -50,6 +50,10 @@ def _no_power_of_two(gradient: float) -> float:
     return max(1.0, SMALLEST_NORMAL / gradient)
 
 
+def _no_power_of_two_nor_limit(gradient: float) -> float:
+    return SMALLEST_NORMAL / gradient
+
+
 def _by_smallest(gradient: float) -> float:
     return float(2.0 ** max(0, math.ceil(-24 - math.log2(gradient))))
 
@@ -81,6 +85,10 @@ SCALE = Exercise(
         diagnoses=(
             Diagnosis(_no_power_of_two, "The size is right, but a GradScaler's scale is a power of two."),
             Diagnosis(
+                _no_power_of_two_nor_limit,
+                "That lifts it just so far, but a GradScaler's scale is a power of two and never below one.",
+            ),
+            Diagnosis(
                 _by_smallest,
                 "You lift it to the smallest number that is not zero. There hardly any bits of it are left: "
                 "it should be held in full.",
@@ -91,6 +99,7 @@ SCALE = Exercise(
     right_answers=(_right_by_doubling, scale_that_saves),
     wrong_answers=(
         WrongAnswer(lambda gradient: 65536.0, "too"),
+        WrongAnswer(lambda gradient: 2**-14 / gradient, "a power of two and never"),
         WrongAnswer(print, "a `return` missing"),
     ),
 )
@@ -129,6 +138,18 @@ def _absolute(weight: float, update: float) -> str:
     return STAYS if abs(update) < 2**-8 else CHANGES
 
 
+def _absolute_step(weight: float, update: float) -> str:
+    return STAYS if abs(update) < 2**-7 else CHANGES
+
+
+def _whole_step(weight: float, update: float) -> str:
+    return STAYS if abs(update) < 2**-7 * abs(weight) else CHANGES
+
+
+def _half_a_step_at_one(weight: float, update: float) -> str:
+    return STAYS if abs(update) < 2**-8 * abs(weight) else CHANGES
+
+
 SMALL_UPDATE = Exercise(
     id="precision.small_update",
     title="A weight that cannot move",
@@ -149,9 +170,21 @@ SMALL_UPDATE = Exercise(
             Case({"weight": 100.0, "update": 0.1}, "The larger the weight, the wider its numbers lie apart."),
             Case({"weight": 0.5, "update": -0.0001}),
             Case({"weight": 0.0, "update": 1e-6}, "Near zero, the numbers lie close together."),
+            Case({"weight": 1.0, "update": 0.005}, "The sum is rounded to the nearest number, not down."),
+            Case({"weight": 1.9, "update": 0.005}, "From 1 to 2 the numbers lie equally far apart."),
         ),
         diagnoses=(
             Diagnosis(_absolute, "A fixed limit does not fit: it depends on how large the weight is."),
+            Diagnosis(_absolute_step, "A fixed limit does not fit: it depends on how large the weight is."),
+            Diagnosis(
+                _whole_step,
+                "You take a whole step to the next number as the limit. The sum is rounded to the nearest "
+                "one: which updates does that carry over?",
+            ),
+            Diagnosis(
+                _half_a_step_at_one,
+                "Your limit grows with the weight. The steps do not: from 1 to 2 all are equally wide.",
+            ),
             Diagnosis(lambda weight, update: STAYS, "You always say that it stays. Try 1 and 0.01."),
             Diagnosis(
                 _in_float32,
@@ -163,6 +196,9 @@ SMALL_UPDATE = Exercise(
     right_answers=(_right_by_rounding, _right_by_half_a_step),
     wrong_answers=(
         WrongAnswer(lambda weight, update: _right_by_rounding(weight, update) == CHANGES, "a word is wanted"),
+        WrongAnswer(
+            lambda weight, update: STAYS if abs(update) < 0.0078 * abs(weight) else CHANGES, "a whole step"
+        ),
         WrongAnswer(lambda weight, update: _right_by_rounding(weight, update)[:-1], "ends with an s"),
     ),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial, update_wrapper
 
+from course_lib.errors import CourseError
 from course_lib.teach.labs.frame import Lab, choices, menu, whole_numbers
 from course_lib.teach.picture import Picture
 from course_lib.teach.plots_precision import plot_exponents
@@ -15,6 +16,7 @@ from course_lib.train.float_formats import Format
 from course_lib.train.value_ranges import KINDS, Kind, ValueRanges
 
 LEAST, MOST = -8, 40  # powers of two that the slider reaches
+FARTHEST = 200  # and what may be asked for in code: beyond, everything is zero or infinite in any format
 
 
 @lru_cache(maxsize=2)
@@ -46,8 +48,14 @@ def survivors(
     """The numbers of this kind, multiplied by 2^power, against the range of a format.
 
     `ranges` are those of a step of your own model; left out, of the digits network. Raises CourseError for an
-    unknown format or kind.
+    unknown format or kind, and for a power that is no whole number from -200 to 200.
     """
+    if kind not in KINDS:
+        raise CourseError(f"{kind!r} is no kind of number here: choose one of {', '.join(KINDS)}.")
+    if not isinstance(power, int) or abs(power) > FARTHEST:
+        raise CourseError(
+            f"The power of two is a whole number from -{FARTHEST} to {FARTHEST}, not {power!r}."
+        )
     counted = (ranges or digits_ranges()).of(kind)
     return plot_exponents(counted, format, 2.0**power, what=kind)
 

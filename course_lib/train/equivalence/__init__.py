@@ -40,9 +40,13 @@ def prove(
     ranks, a function must stand at the top of a module. A file may hold its own `reference = Reference(...)`
     (for one rank), which counts where none is given.
 
-    Raises CourseError for a step that cannot be called so, for the time limit, and for an error in the step
-    that no known fault explains.
+    Raises CourseError for a reference that is none, for a step that cannot be called so, for the time limit,
+    and for an error in the step that no known fault explains.
     """
+    if reference is not None and not isinstance(reference, Reference):
+        raise CourseError(
+            f"{reference!r} is no Reference: write Reference(accumulation_steps=4), or leave it out."
+        )
     if not callable(step) or (reference is not None and reference.ranks):
         return prove_elsewhere(step, reference, time_limit_s=time_limit_s)
     task = Task(reference or Reference())

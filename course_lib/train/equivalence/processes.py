@@ -101,7 +101,10 @@ class _Processes:
                 if told.exists():
                     raise CourseError(json.loads(told.read_text(encoding="utf-8")))
                 if process.poll() is not None and not told.exists():
-                    raise CourseError(f"The process of the step ended: {self._last_words(rank)}.")
+                    raise CourseError(
+                        "The process of the step ended before the proof was done: "
+                        f"{self._last_words(rank)}. Does the step, or the file, end Python itself?"
+                    )
             if not one_done and len(self.running) > 1 and self._done():
                 one_done, now = True, time.monotonic()
                 deadline = min(deadline, now + max(_ALONE_S, (now - begin) / 2))
@@ -175,6 +178,8 @@ def _target(step: Callable[..., Any] | str | Path) -> tuple[str, str, list[str]]
             raise CourseError(f"{text!r} is no step: write my_step.py, my_step.py:train or my_module:train.")
         return path, name, []
     file = Path(path).resolve()
+    if file.is_dir():
+        raise CourseError(f"{path} is a folder: name the file in it that holds the step.")
     if not file.is_file():
         raise CourseError(f"There is no file {path}: check its name and its folder.")
     if not file.stem.isidentifier():

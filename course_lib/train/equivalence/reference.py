@@ -20,6 +20,7 @@ from torch.optim import SGD, Optimizer
 
 from course_lib.errors import CourseError
 from course_lib.train.batch import samples_in
+from course_lib.train.misfit import require_model
 from course_lib.train.step import as_pair
 
 MOST_PARAMETERS: Final = 3_000_000
@@ -115,7 +116,9 @@ class Task:
     def __init__(self, reference: Reference) -> None:
         self.reference = reference
         with seeded(reference.seed):
-            self._first_model = (reference.make_model or self._small_model)().double().train()
+            model = (reference.make_model or self._small_model)()
+            require_model(model)
+            self._first_model = model.double().train()
             made = reference.make_batches() if reference.make_batches else self._made_up()
         self.batches = [as_double(batch) for batch in made]
         wanted = sum(reference.ranks)

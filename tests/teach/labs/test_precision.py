@@ -57,6 +57,19 @@ def test_the_lab_shows_the_learners_own_numbers():
         survivors("fp8")
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"kind": "dreams"}, "no kind of number"),
+        ({"power": "much"}, "whole number"),
+        ({"power": 5000}, "from -200 to 200"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_told(settings, told):
+    with pytest.raises(CourseError, match=told):
+        survivors(**settings)
+
+
 def _seconds(call):
     begin = time.perf_counter()
     call()

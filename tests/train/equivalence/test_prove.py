@@ -288,11 +288,17 @@ def test_a_reference_that_makes_no_sense_is_told(settings, told):
         Reference(**settings)
 
 
+def test_a_number_in_place_of_a_reference_is_told():
+    with pytest.raises(CourseError, match=r"5 is no Reference: write Reference\("):
+        prove(right_steps.modulo_and_end, 5)
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
         ({"make_batches": list}, "0 micro-batches"),
         ({"make_model": nn.Identity}, "0 parameters"),
+        ({"make_model": lambda: 3}, "must be a torch.nn.Module"),
         ({"make_model": lambda: nn.Linear(2000, 2000)}, "smaller one"),
         ({"make_batches": lambda: [(torch.rand(0, 12), torch.zeros(0))]}, "without a sample"),
         ({"make_batches": lambda: [torch.rand(3, 12)] * 4, "weight_by": "tokens"}, "pair"),
