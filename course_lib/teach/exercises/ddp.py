@@ -145,6 +145,10 @@ STEPS_PER_EPOCH = Exercise(
                 lambda s, b, n: math.ceil(s / b),
                 "You count the steps of one process. Each rank takes only its share of the samples.",
             ),
+            Diagnosis(
+                lambda s, b, n: s / b,
+                "You count the steps of one process. Each rank takes only its share of the samples.",
+            ),
             Diagnosis(lambda s, b, n: s / (b * n), "A step is never done by half."),
             Diagnosis(
                 lambda s, b, n: s // (b * n),
