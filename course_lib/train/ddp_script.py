@@ -72,7 +72,7 @@ def join_ranks(timeout_s: float) -> tuple[int, int, torch.device]:
     return rank, world_size, device
 
 
-def store_of_this_start(limit: timedelta) -> dist.Store:
+def store_of_this_start(limit: timedelta) -> dist.Store:  # type: ignore[name-defined]
     """Where the ranks find each other. torchrun keeps one store over all restarts, in which a rank may read
     the address of one that has ended. So each start writes under a name of its own.
     """
@@ -84,8 +84,8 @@ def store_of_this_start(limit: timedelta) -> dist.Store:
             "Restarts on several computers need TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, set on each of them "
             "before torchrun: otherwise a rank may look for one that has ended."
         )
-    store, _, _ = next(dist.rendezvous("env://", timeout=limit))  # type: ignore[attr-defined, no-untyped-call]
-    return store if several else dist.PrefixStore(f"start {restarts}", store)
+    store, _, _ = next(dist.rendezvous("env://", timeout=limit))  # type: ignore[attr-defined]
+    return store if several else dist.PrefixStore(f"start {restarts}", store)  # type: ignore[attr-defined]
 
 
 def windows(
