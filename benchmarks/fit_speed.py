@@ -169,7 +169,7 @@ def intervals(
     }
 
 
-OTHER_CARD = (0.7, 1.43)  # from one card to another without its measurements, see docs/accuracy.md
+OTHER_CARD = (0.65, 1.55)  # from one card to another without its measurements, see docs/accuracy.md
 OTHER_MAKE = (0.4, 2.5)
 
 

@@ -100,4 +100,5 @@ def _warnings(card: Accelerator | Rates, parts: Parts) -> Iterator[str]:
     outside = {kind: share for kind, share in parts.unknown().items() if share > 0.02}
     if outside:
         names = ", ".join(list(outside)[:4])
-        yield f"{100 * sum(outside.values()):.0f} % of the time is work outside the calibration ({names})."
+        share = 100 * sum(outside.values())
+        yield f"{share:.0f} % of the time is work outside the calibration, told from its like ({names})."
