@@ -92,7 +92,7 @@ works = {  # name: (what to run, FLOP, bytes read and written)
     "large product": (lambda: a @ b, 2 * n**3, 3 * 4 * n**2),
     "thin product": (lambda: a @ thin, 2 * n * n * 8, 4 * (n * n + 2 * 8 * n)),
     "ReLU": (lambda: torch.relu_(long), len(long), 2 * 4 * len(long)),  # _: in place
-    "sum": (lambda: long.sum(), len(long), 4 * len(long)),
+    "sum": (long.sum, len(long), 4 * len(long)),
 }
 ops = [Operation(name, flop, nbytes, timed(run)) for name, (run, flop, nbytes) in works.items()]
 for op in ops:

@@ -236,7 +236,8 @@ def through_library(model, loader, optimizer, scheduler, scaler):
         step(window)
 
 library_proof = prove(through_library)
-assert library_proof.equivalent and library_proof.gradient_difference < 1e-12, library_proof
+assert library_proof.equivalent, library_proof
+assert library_proof.gradient_difference < 1e-12, library_proof
 library_proof
 
 # %% [markdown]

@@ -61,9 +61,7 @@ def test_the_fitted_law_is_the_one_that_predicts(bench: Any, found: list[Any]) -
     told = model.log_seconds(x).exp()
     for case, seconds in zip(found, told, strict=True):
         row = speed_model.as_row(model, x, case.table.stack)
-        row |= {
-            "intervals": dict.fromkeys(("reference", "reference, rare kinds", "other card"), (0.5, 2.0))
-        }
+        row |= {"intervals": dict.fromkeys(("reference", "reference, rare kinds", "other card"), (0.5, 2.0))}
         table = coefficients_from("test", row | {"note": ""})
         step = predict(case.work, find_accelerator(case.table.card), coefficients=table)
         assert step.seconds == pytest.approx(float(seconds), rel=2e-3)

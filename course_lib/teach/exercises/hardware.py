@@ -251,7 +251,7 @@ ODD_ONE = Exercise(
     checker=Choice(
         right="c",
         wrong={
-            "a": "1,979 is twice the dense 989.5: with 2:4 sparsity. It is printed so; no training reaches it.",
+            "a": "1,979 is twice the dense 989.5: with 2:4 sparsity. Printed so; no training reaches it.",
             "b": "330 counts FP16 accumulation, which no training uses: twice too much, but no slip.",
             "d": "A GB is smaller than a GiB, and error correction takes some: 22 GiB are what is left.",
             "e": "Look it up: 936 GB/s is what the maker says, and what others have measured from below.",
