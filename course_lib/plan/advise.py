@@ -196,18 +196,18 @@ def time_on_cards(
     optimizer: str | OptimizerRule = "sgd",
     accumulate: int = 1,
     cards: Iterable[Accelerator] | None = None,
-    beyond: bool = True,
+    batches: Iterable[int] | None = None,
 ) -> tuple[Choice, ...]:
     """The first half of :func:`advise`: memory and step time of every card, without hours and money.
 
-    ``beyond=False`` looks for no batch above ``batch_size``, which saves most of the time.
+    ``batches``: the only ones that a card may take, besides ``batch_size``. A few save most of the time.
     """
-    fitting = _Fitting(traces, optimizer, accumulate)
-    most = _STEPS if beyond else _step(batch_size)
+    tried = None if batches is None else sorted({*batches, batch_size})
+    fitting = _Fitting(traces, optimizer, accumulate, tried)
     works: dict[int, StepWork] = {}
     choices = []
     for card in accelerators() if cards is None else cards:
-        largest = fitting.largest(card.usable_bytes, most)
+        largest = fitting.largest(card.usable_bytes)
         if largest < batch_size and fitting.safe(batch_size) <= card.usable_bytes:
             largest = batch_size  # it lies between two of the batches that are tried
         size = min(batch_size, largest)
@@ -264,20 +264,22 @@ def _batch(step: int) -> int:
     return (step - 16 * doublings) << doublings
 
 
-def _step(batch_size: int) -> int:
-    """The number of the largest of these batch sizes that is not above ``batch_size``."""
-    return max(step for step in range(_STEPS + 1) if _batch(step) <= batch_size)
-
-
 class _Fitting:
     """The safe figure of the memory plan at any batch size, made once for all cards.
 
     It is planned for a card without a limit. On a card that is nearly full the allocator gives memory back
     and may fit a little more, so this is on the safe side. Batches of five binary digits are tried, so that
-    cards of many sizes share their plans.
+    cards of many sizes share their plans. Of given ``batches`` each is tried, from the largest down.
     """
 
-    def __init__(self, traces: BatchTraces, optimizer: str | OptimizerRule, accumulate: int) -> None:
+    def __init__(
+        self,
+        traces: BatchTraces,
+        optimizer: str | OptimizerRule,
+        accumulate: int,
+        batches: Sequence[int] | None = None,
+    ) -> None:
+        self._batches = batches
         self._traces, self._optimizer, self._accumulate = traces, optimizer, accumulate
         self._boundless = Accelerator("", "", "", "", 0.0, _NO_LIMIT_MIB, False, "")
         self._made: dict[int, int] = {}
@@ -295,12 +297,14 @@ class _Fitting:
             self._made[batch_size] = made.safe
         return self._made[batch_size]
 
-    def largest(self, capacity: int, most: int) -> int:
-        """The largest batch of at most ``most`` steps that fits so many bytes; 0 if none does."""
+    def largest(self, capacity: int) -> int:
+        """The largest batch that fits so many bytes; 0 if none does."""
         if capacity not in self._largest:
-            if self.safe(_batch(most)) <= capacity:
-                self._largest[capacity] = _batch(most)
-            else:
-                step = largest_batch_that(lambda step: self.safe(_batch(step)) <= capacity, most=most)
-                self._largest[capacity] = _batch(step)
+            self._largest[capacity] = self._search(capacity)
         return self._largest[capacity]
+
+    def _search(self, capacity: int) -> int:
+        if self._batches is not None:
+            return next((size for size in reversed(self._batches) if self.safe(size) <= capacity), 0)
+        step = largest_batch_that(lambda step: self.safe(_batch(step)) <= capacity, most=_STEPS)
+        return _batch(step)

@@ -203,7 +203,7 @@ def plot_value(
     axes.plot(time, curve, color=BLUE, lw=2, ls="--")
     axes.plot(ages, prices, "o", color=INK, ms=7, zorder=3)
     for age, offer in zip(ages, dated, strict=True):
-        early = age < until / 3
+        early = age < 0.75 * until  # above the curve is room, except at the end
         axes.annotate(
             f"{offer.price.amount:,.0f} ({offer.kind}, {offer.day})",
             (age, offer.price.amount),

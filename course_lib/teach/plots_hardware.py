@@ -1,15 +1,13 @@
-"""Which pictures does lesson 01 draw? A roofline, cards by hours and money, prices, hours by images."""
+"""Which pictures does lesson 01 draw? A roofline, prices, hours by images."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import LogLocator
 
 from course_lib.errors import CourseError
 from course_lib.teach.look import (
@@ -17,7 +15,6 @@ from course_lib.teach.look import (
     GREEN,
     GREY,
     INK,
-    MARGIN_IN,
     ORANGE,
     QUIET,
     SKY_BLUE,
@@ -30,12 +27,8 @@ from course_lib.teach.look import (
     width_in,
 )
 from course_lib.teach.picture import Picture
-from course_lib.units import Money, format_seconds
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from course_lib.plan.advise import Advice
     from course_lib.teach.labs.hardware import PriceTable
 
 _TITLE_IN = 0.42
@@ -110,14 +103,15 @@ def plot_roofline(
         top = min(peak_flops, x * bandwidth) / 1e9
         axes.plot([x, x], [y, top], color=GREY, lw=1, ls=":")
         axes.plot([x], [y], "o", color=BLUE, ms=8, zorder=3)
-        right = x > (low * high) ** 0.5
+        above = y > top * 1.05  # the name goes to the side of the dot where the roof is not
+        left = above or x > high / 16
         axes.annotate(
             op.name,
             (x, y),
-            xytext=(-9 if right else 9, -3),
+            xytext=(-9 if left else 9, 3 if above else -3),
             textcoords="offset points",
-            ha="right" if right else "left",
-            va="top",
+            ha="right" if left else "left",
+            va="bottom" if above else "top",
             fontsize=SMALL_PT,
             color=INK,
         )
@@ -131,104 +125,6 @@ def plot_roofline(
         f"{title}. A line that rises with {bandwidth / 1e9:.3g} GB/s until it is flat at "
         f"{peak_flops / 1e9:.4g} GFLOP/s, predicted; below it dots, measured. {told}.",
     )
-
-
-def plot_front(advice: Advice, *, budget: Money | None = None, title: str = "") -> Picture:
-    """Hours against money for each card, both predicted; the front that no card beats is joined by a line.
-
-    Raises:
-        CourseError: no card has both hours and a price.
-    """
-    points = [
-        (choice, choice.job.hours, choice.job.cheapest.amount)
-        for choice in advice.possible
-        if choice.job and choice.job.cheapest
-    ]
-    if not points:
-        raise CourseError("No card can do this job at a price that is known.")
-    title = (
-        title
-        or f"{advice.model}, {advice.samples:,} samples x {advice.epochs:g}: hours and money (predicted)"
-    )
-    figure = new_figure(4.1, title)
-    hours, money = [h for _, h, _ in points], [m for _, _, m in points]
-    left = 0.45 + max(width_in(f"{max(money):,.0f}0", SMALL_PT), width_in(f"{min(money):,.1g}", SMALL_PT))
-    axes = add_axes(figure, left, 0.78, WIDTH_IN - left - 0.35, 4.1 - 0.78 - 0.55)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlim=(min(hours) / 1.6, max(hours) * 1.9),
-        ylim=(
-            min(*money, budget.amount if budget else math.inf) / 1.8,
-            max(*money, budget.amount if budget else 0.0) * 1.6,
-        ),
-        xlabel="hours (predicted)",
-        ylabel=f"cheapest way, {advice.assumed.tariff.currency}",
-    )
-    for axis, ends in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if ends[1] / ends[0] < 300 else (1,)))
-        axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-        axis.set_minor_formatter(lambda value, _: "")
-    front = sorted((h, m) for choice, h, m in points if choice.on_front)
-    axes.plot([h for h, _ in front], [m for _, m in front], color=GREEN, lw=1.6, ls="--", zorder=1)
-    if budget is not None:
-        axes.axhline(budget.amount, color="black", lw=1.4)
-        axes.text(
-            axes.get_xlim()[1], budget.amount * 1.03, f"budget {budget.amount:,.0f}", ha="right", va="bottom",
-            fontsize=SMALL_PT, color=INK,
-        )  # fmt: skip
-    for choice, h, m in points:
-        rented = (
-            choice.job is not None
-            and choice.job.rent is not None
-            and choice.job.cheapest == choice.job.rent.total
-        )
-        axes.plot(
-            [h], [m], "o" if rented else "s", ms=8 if choice.on_front else 5.5,
-            color=GREEN if choice.on_front else GREY, zorder=2,
-        )  # fmt: skip
-    _labels(
-        axes,
-        [(choice.card.name, h, m) for choice, h, m in points if choice.on_front],
-        [(h, m) for _, h, m in points],
-    )
-    figure.text(
-        MARGIN_IN / WIDTH_IN, 0.012, "round: rented; square: own. Green: no card is both faster and cheaper",
-        fontsize=SMALL_PT, color=QUIET, va="bottom",
-    )  # fmt: skip
-    told = "; ".join(
-        f"{choice.card.name} {format_seconds(3600 * h)}, {m:,.2f}"
-        + (", on the front" if choice.on_front else "")
-        for choice, h, m in points
-    )
-    return Picture(figure, f"{title}. Points: {told}.")
-
-
-def _labels(
-    axes: Axes, points: Sequence[tuple[str, float, float]], dots: Sequence[tuple[float, float]]
-) -> None:
-    """Names beside points, moved up or down until none covers a dot or another name, or leaves the axes."""
-    a_pixel = 72 / axes.figure.dpi  # in points
-    edges = axes.get_window_extent()
-    boxes = [(px - 6, py - 6, px + 6, py + 6) for px, py in map(axes.transData.transform, dots)]
-    for name, x, y in sorted(points, key=lambda point: point[1]):
-        px, py = axes.transData.transform((x, y))
-        width, height = width_in(name, SMALL_PT) / a_pixel * 72, 14.0
-        left = 9.0 if px + 9 + width < edges.x1 else -9 - width
-        for dy in (5, -19, 20, -34, 35, -49, 50, 65, 80):
-            box = (px + left, py + dy, px + left + width, py + dy + height)
-            inside = edges.y0 + 4 < box[1] and box[3] < edges.y1
-            if inside and not any(
-                a < box[2] and c > box[0] and b < box[3] and d > box[1] for a, b, c, d in boxes
-            ):
-                break
-        boxes.append(box)
-        axes.annotate(
-            name, (x, y), xytext=(left * a_pixel, dy * a_pixel), textcoords="offset points",
-            fontsize=SMALL_PT, color=INK, annotation_clip=False,
-            bbox={"fc": "white", "ec": "none", "pad": 0.3, "alpha": 0.8},
-            arrowprops={"arrowstyle": "-", "color": GREY, "lw": 0.7} if dy not in (5, -19) else None,
-        )  # fmt: skip
 
 
 def plot_prices(

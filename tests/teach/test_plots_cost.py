@@ -13,9 +13,9 @@ from course_lib.teach.labs.cost import break_even
 from course_lib.teach.labs.hardware import price_table, which_card
 from course_lib.teach.picture import Picture
 from course_lib.teach.plots_cost import plot_break_even, plot_hour, plot_value
+from course_lib.teach.plots_front import plot_front
 from course_lib.teach.plots_hardware import (
     Operation,
-    plot_front,
     plot_hours_by_images,
     plot_prices,
     plot_roofline,
@@ -122,6 +122,7 @@ def test_a_roof_with_operations_under_and_over_it() -> None:
          "epochs": 300, "budget": 10_000},
         {"model": "vit_b_16", "size": "small", "batch_size": 8, "samples": 10_000, "epochs": 1, "budget": 1},
         {"budget": 1},
+        {"budget": 10_000},
     ],
 )  # fmt: skip
 def test_hours_against_money_at_the_ends_of_the_controls(setting: dict[str, object]) -> None:

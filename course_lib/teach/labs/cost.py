@@ -50,8 +50,9 @@ class BreakEven:
             if self.at_share is None
             else f"owning pays from {self.at_hours:,.0f} hours of use on, {self.at_share:.0%} of its life"
         )
+        job = "1 hour" if self.own.hours == 1 else f"{self.own.hours:,.10g} hours"
         return (
-            f"{self.own.hours:g} hours at {self.owned.utilisation:.0%} use: {self.own.total} on your own "
+            f"{job} at {self.owned.utilisation:.0%} use: {self.own.total} on your own "
             f"card, {self.rent.total} on a rented one; {when}"
         )
 

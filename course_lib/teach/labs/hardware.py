@@ -19,7 +19,7 @@ from course_lib.plan.advise import Advice, Choice, price, time_on_cards
 from course_lib.plan.speed import predict
 from course_lib.plan.transfer import fit_costs, speed_on
 from course_lib.teach.labs.frame import Lab, choices, menu
-from course_lib.teach.plots_hardware import plot_front
+from course_lib.teach.plots_front import plot_front
 from course_lib.teach.saved_jobs import PRECISIONS, SIZES, job_traces
 from course_lib.units import Money, format_seconds
 
@@ -28,6 +28,7 @@ CARDS = (
     "RTX 4080", "RTX 4090", "RTX 5080", "RTX 5090", "RTX A6000", "V100 16GB", "T4", "L4", "L40S",
     "A100 40GB PCIe", "A100 80GB PCIe", "H100 80GB", "H200 141GB",
 )  # fmt: skip
+BATCHES = tuple(2**power for power in range(10))  # few, so that an answer takes a fraction of a second
 IMAGENET_IMAGES = 1_281_167
 EPOCHS_OF_THE_TABLE = 90
 
@@ -183,7 +184,8 @@ def which_card(  # noqa: PLR0917 - a control each
         model: resnet50, vit_b_16 or gpt.
         size: small, middle or large: 128, 224, 384 pixels, or 128, 512, 2048 tokens.
         precision: fp32 or fp16 (autocast).
-        batch_size: samples in a step; a card with too little memory takes the largest that fits.
+        batch_size: samples in a step; a card with too little memory takes the largest power of two that
+            fits.
         samples: in one epoch.
         epochs: of the training.
         budget: in US dollars, to own or to rent.
@@ -196,8 +198,14 @@ def which_card(  # noqa: PLR0917 - a control each
         raise CourseError(
             f"The lab knows {', '.join(SIZES)} in {', '.join(words)}, not {model!r} in {size!r}."
         )
-    if budget <= 0:
-        raise CourseError(f"A budget must be above 0, not {budget}.")
+    for number, name in (
+        (batch_size, "batch_size"),
+        (samples, "samples"),
+        (epochs, "epochs"),
+        (budget, "budget"),
+    ):
+        if not isinstance(number, int) or number < 1:
+            raise CourseError(f"{name} must be a whole number from 1 up, not {number!r}.")
     timed = _timed(model, SIZES[model][words.index(size)], precision, batch_size)
     advice = price(timed, model, batch_size, samples, epochs)
     return WhichCard(advice, Money(float(budget), "USD"))
@@ -209,7 +217,7 @@ def _timed(model: str, size: int, precision: str, batch_size: int) -> tuple[Choi
         job_traces(model, size, precision),
         batch_size=batch_size,
         cards=[find(name) for name in CARDS],
-        beyond=False,
+        batches=[size for size in BATCHES if size <= batch_size],
     )
 
 
@@ -230,7 +238,7 @@ def lab() -> Lab:
             "model": menu("network", list(SIZES), "resnet50"),
             "size": menu("size", ["small", "middle", "large"], "middle"),
             "precision": menu("precision", list(PRECISIONS), "fp16"),
-            "batch_size": choices("batch size", [8, 16, 32, 64, 128, 256, 512], 128),
+            "batch_size": choices("batch size", BATCHES[3:], 128),
             "samples": choices(
                 "samples", [10_000, 50_000, 100_000, 500_000, 1_281_167, 5_000_000, 20_000_000], 1_281_167
             ),

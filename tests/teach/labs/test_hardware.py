@@ -1,12 +1,16 @@
 """Labs of lessons 01 and 09: answers that follow from their parts, and settings that are refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from course_lib.accelerators import find
 from course_lib.errors import CourseError
+from course_lib.plan.memory import plan_memory
 from course_lib.plan.prices import to_buy
 from course_lib.teach.labs.cost import break_even
 from course_lib.teach.labs.hardware import CARDS, price_table, tokens_per_second, which_card
+from course_lib.teach.saved_jobs import job_traces
 
 
 def test_the_table_is_what_its_numbers_say() -> None:
@@ -46,6 +50,19 @@ def test_a_large_job_makes_small_cards_take_a_smaller_batch() -> None:
     answer = which_card(model="gpt", size="large", batch_size=64)
     batches = {choice.card.name: choice.batch_size for choice in answer.advice.choices}
     assert batches["RTX 3070"] < batches["RTX 3090"] < batches["H200 141GB"] <= 64
+    traces = job_traces("gpt", 2048, "fp16")
+    for choice in answer.advice.choices:  # the largest power of two that fits
+        assert plan_memory(traces.at(choice.batch_size), choice.card).fits
+        if choice.batch_size < 64:
+            assert choice.batch_size & (choice.batch_size - 1) == 0
+            boundless = replace(choice.card, usable_mib=1 << 30)  # where the allocator gives nothing back
+            assert plan_memory(traces.at(2 * choice.batch_size), boundless).safe > choice.card.usable_bytes
+
+
+def test_a_batch_that_is_no_power_of_two_is_kept_where_it_fits() -> None:
+    batches = {c.card.name: c.batch_size for c in which_card(batch_size=100).advice.choices}
+    assert batches["H200 141GB"] == 100
+    assert set(batches.values()) <= {1, 2, 4, 8, 16, 32, 64, 100}
 
 
 @pytest.mark.parametrize(
@@ -55,8 +72,11 @@ def test_a_large_job_makes_small_cards_take_a_smaller_batch() -> None:
         {"size": "huge"},
         {"precision": "int8"},
         {"budget": 0},
+        {"batch_size": 0},
         {"samples": 0},
         {"epochs": -1},
+        {"epochs": "many"},
+        {"samples": 0.5},
     ],
 )
 def test_what_the_lab_does_not_know_is_refused(wrong: dict[str, object]) -> None:
@@ -75,6 +95,8 @@ def test_buying_or_renting() -> None:
     assert break_even(utilisation_percent=90).cheaper == "own"
     assert answer.at_hours == pytest.approx(10_000 / (0.76 - 0.21))
     assert "18,182 hours" in str(answer)
+    assert str(break_even(hours=1)).startswith("1 hour at 25% use")
+    assert str(break_even(hours=3000)).startswith("3,000 hours at")
     assert "<img" in answer._repr_html_()
     for hours in (1, 3000):  # the length of the job changes the bill, not which is cheaper
         assert break_even(hours=hours).cheaper == "rent"
