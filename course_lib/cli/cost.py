@@ -101,6 +101,8 @@ def cost(  # noqa: PLR0917 - click gives them by name
     if intensity:
         click.echo(f"  at {intensity}")
     if price and cloud:
+        own = answer.depreciation + answer.energy
+        click.echo(f"  On your own card {own}, rented {answer.cloud}; the total adds both.")
         click.echo("  " + _break_even(at, years))
 
 

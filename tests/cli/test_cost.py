@@ -47,6 +47,7 @@ def test_it_says_which_is_cheaper(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*EXAMPLE, "--cloud", "0.76", "--carbon", "china"]) == 0
     out = capsys.readouterr().out
     assert "Owning is cheaper than renting from 18,182 hours of use on (69% of 3 years)" in out
+    assert "On your own card 59.05 CNY, rented 76.00 CNY; the total adds both." in out
     assert "20.4 kg CO2e" in out
     assert run([*EXAMPLE, "--cloud", "0.3"]) == 0
     assert "Renting stays cheaper" in capsys.readouterr().out

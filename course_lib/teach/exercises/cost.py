@@ -315,6 +315,10 @@ OWN_OR_RENT = Exercise(
                 "You let this one job pay for the whole card. What do the other jobs pay?",
             ),
             Diagnosis(
+                lambda h, p, y, u, w, f: OWN if p < h * f else RENT,
+                "You let this one job pay for the whole card, and leave out its electricity.",
+            ),
+            Diagnosis(
                 lambda h, p, y, u, w, f: OWN if p / (y * HOURS_A_YEAR) + w < f else RENT,
                 "You share the price among all hours, the idle ones too. Which hours can pay?",
             ),
@@ -324,12 +328,14 @@ OWN_OR_RENT = Exercise(
             Diagnosis(lambda h, p, y, u, w, f: OWN, "You always buy."),
             Diagnosis(lambda h, p, y, u, w, f: RENT, "You always rent."),
         ),
-        other_words={"buy": "The word is another one.", "cloud": "The word is another one."},
+        other_words=dict.fromkeys(("buy", "cloud"), 'The words are "own" and "rent".'),
     ),
     right_answers=(_right_by_totals, _right_by_share),
     wrong_answers=(
         WrongAnswer(lambda h, p, y, u, w, f: _right_by_totals(h, p, y, u, w, f) == OWN, "a word is wanted"),
         WrongAnswer(lambda h, p, y, u, w, f: OWN if h > 1000 else RENT, "that is not it"),
+        WrongAnswer(lambda h, p, y, u, w, f: OWN if p < h * f else RENT, "leave out its electricity"),
+        WrongAnswer(lambda h, p, y, u, w, f: "buy", 'The words are "own" and "rent"'),
         WrongAnswer(lambda h, p, y, u, w, f: print(OWN), "a `return` missing"),
         WrongAnswer("own", "in text"),
     ),
@@ -384,6 +390,10 @@ SPOT = Exercise(
                 "The work that is lost is done again, and paid again. Where is it?",
             ),
             Diagnosis(
+                lambda h, f, s, lost: min(h * f, h / (1 - lost) * s),
+                "You take the share of all hours that are paid. It is the share of the useful ones.",
+            ),
+            Diagnosis(
                 lambda h, f, s, lost: min(h * f, h * (1 - lost) * s),
                 "Lost work makes the job longer. In your answer it makes it shorter.",
             ),
@@ -398,6 +408,7 @@ SPOT = Exercise(
     right_answers=(spot_cost, _spot_with_if),
     wrong_answers=(
         WrongAnswer(lambda h, f, s, lost: min(f, (1 + lost) * s), "too small"),
+        WrongAnswer(lambda h, f, s, lost: min(h * f, h / (1 - lost) * s), "the share of the useful ones"),
         WrongAnswer(lambda h, f, s, lost: f"{spot_cost(h, f, s, lost)}", "without quotes"),
         WrongAnswer(lambda h, f, s, lost: print(h), "a `return` missing"),
         WrongAnswer(110, "without parentheses"),
