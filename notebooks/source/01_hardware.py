@@ -391,13 +391,14 @@ my_dream = find("rtx 4070 ti super")
 print(describe(my_dream))
 
 # %% [markdown]
-# In a terminal, with a model of torchvision, timm or your own (`module:factory`), over all cards:
+# In a terminal, with a model of torchvision, timm or your own (`module:factory`). Without `--on` it goes over all cards:
 
 # %%
-# !course plan resnet18 --batch 64 --precision fp16 --samples 50000 --epochs 30 --on "RTX 3060" --on "RTX 4090" --on "my card" 2>&1 | tail -12
+# !course plan resnet18 --batch 64 --precision fp16 --samples 50000 --epochs 30 --on "RTX 3060" --on "RTX 4090"
 
 # %% [markdown]
-# *my card* is refused: the course does not guess. Put a real name there. `course calibrate` measures the computer at hand
+# Put your card there, and your model. A name that is not in the table is refused: the course does not guess.
+# `course calibrate` measures the computer at hand
 # in two minutes, and `course plan --on "this machine"` then predicts for it.
 #
 # ## What to remember
