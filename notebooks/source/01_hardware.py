@@ -161,7 +161,8 @@ for name in ("T4", "RTX 3060", "RTX 3090", "RTX 4090", "H100"):
 
 # %% [markdown]
 # Read the last column. The H100 has fourteen times the 16-bit peak of the 3090, and is nowhere near fourteen times as
-# fast: most of a ResNet's step is moving numbers. **Compare bandwidths first, peaks second.**
+# fast: the larger the peak, the smaller the part that is used, for much of a ResNet's step is moving numbers (*bound by*
+# says what takes the most time). **Compare bandwidths first, peaks second.**
 #
 # And your own computer? Lesson 00 counted the work of VGG-16, an old and large network, stage by stage. With the backward
 # pass it is three times that of the forward pass. At its very best (the peak that we measured above), 74 epochs of
@@ -196,8 +197,8 @@ print(f"half of the predictions are within {table.median_error:.0%} of the measu
 table
 
 # %% [markdown]
-# You may have noticed: further up, the course predicted **more** images a second for the same cards. That was for another
-# software (the next cell names it). For one A100 of 80 GB, Lambda measured 1,582 images a second; NVIDIA itself reports
+# You may have noticed: further up, the course predicted **other** rates for the same cards, such as more for the RTX 4090.
+# That was for another software (the next cell names it). For one A100 of 80 GB, Lambda measured 1,582 images a second; NVIDIA itself reports
 # 2,470 (github.com/NVIDIA/DeepLearningExamples, PyTorch, ResNet-50). One chip, one network, 1.56 times apart. **A rate
 # without its software says little.** Compare cards within one table, never across two.
 

@@ -2,11 +2,11 @@
 
 The learner writes:
 
-    def attainable(peak_tflops: float, bandwidth_gb_s: float, flops_per_byte: float) -> float
-        the most TFLOPS that an operation of this intensity can reach on the card
-
     def training_hours(samples: int, epochs: int, samples_per_second: float) -> float
         the hours of a whole training
+
+    def attainable(peak_tflops: float, bandwidth_gb_s: float, flops_per_byte: float) -> float
+        the most TFLOPS that an operation of this intensity can reach on the card
 
     def how_counted(published_tflops: float, sm_count: int, boost_mhz: float, flops_per_clock: int) -> str
         "dense" if the published peak follows from the chip, "doubled" if it is twice that, else "wrong"
@@ -14,8 +14,8 @@ The learner writes:
 
 and names the number that cannot be right. The lesson hands them in as
 
-    check("hardware.attainable", attainable)
     check("hardware.hours", training_hours)
+    check("hardware.attainable", attainable)
     check("hardware.how_counted", how_counted)
     check("hardware.odd_one", "c")
 """
@@ -261,4 +261,4 @@ ODD_ONE = Exercise(
     wrong_answers=(WrongAnswer("L4", "not among the options"), WrongAnswer(3, "in quotes")),
 )
 
-EXERCISES = (ATTAINABLE, HOURS, HOW_COUNTED, ODD_ONE)
+EXERCISES = (HOURS, ATTAINABLE, HOW_COUNTED, ODD_ONE)
