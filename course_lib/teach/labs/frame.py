@@ -9,6 +9,7 @@ The function stays a plain one: where there are no sliders, a lesson or a learne
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import traceback
@@ -133,8 +134,18 @@ class Lab:
 
     def _start(self) -> None:
         for control in self.controls.values():
-            control.observe(lambda change: self._answer(self.values), names="value")
-        self._answer(self.values)
+            control.observe(lambda change: self._answer_at_once(), names="value")
+        self._answer_at_once()
+
+    def _answer_at_once(self) -> None:
+        """Answer, and collect garbage later: in a notebook full of objects that takes as long again."""
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            self._answer(self.values)
+        finally:
+            if was_on:
+                gc.enable()
 
     def _answer(self, values: dict[str, Any], **more: Any) -> None:
         """Call the function and show what comes of it; no error leaves this method."""

@@ -1,3 +1,4 @@
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -46,6 +47,28 @@ def test_a_lab_answers_at_once_and_to_each_slider() -> None:
     assert lab.result == "<32, 2>"
     assert picture(lab) == "<pre>&lt;32, 2&gt;</pre>"
     assert (message(lab), lab.errors, failed(lab)) == ("", [], False)
+
+
+def test_garbage_is_collected_after_the_answer_and_not_within() -> None:
+    within = []
+
+    def answer(size: int) -> str:
+        within.append(gc.isenabled())
+        if size == 3:
+            raise KeyError(size)
+        return str(size)
+
+    lab = Lab(answer, {"size": choices("size", [1, 2, 3], 1)})
+    for size in (2, 3):
+        lab.controls["size"].value = size
+        assert gc.isenabled()
+    gc.disable()
+    try:
+        lab.controls["size"].value = 1
+        assert not gc.isenabled()  # as the learner had it
+    finally:
+        gc.enable()
+    assert within == [False] * 4
 
 
 def test_bad_input_is_its_sentence_in_place_of_the_picture() -> None:
