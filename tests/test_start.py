@@ -511,7 +511,7 @@ def test_uv_installs_where_it_can(with_uv: Checkout) -> None:
 
 def test_pip_takes_over_where_uv_reaches_no_index(with_uv: Checkout) -> None:
     result = with_uv.start("test")  # the wheel of the extra is named by a setting that only pip knows
-    assert told(result)["arguments"] == []
+    assert told(result)["arguments"] == list(start.TOGETHER)
     assert "   uv cannot do it (" in result.stderr
     assert "): pip takes over, with the usual build of torch.\n" in result.stderr
 

@@ -404,6 +404,10 @@ judge(
     note="you know which lines to read: it tells whether memory ran out, and whether by gaps; "
     "it does not tell which layer",
 )
+judge(
+    "start.memory", "cannot be tested here",
+    note="that it happens, you have seen; how often, the questions of many beginners would tell",
+)
 findings
 
 # %% [markdown]

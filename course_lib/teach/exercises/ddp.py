@@ -15,8 +15,8 @@ The learner writes:
 
 The lesson hands them in as
 
-    check("ddp.sent_bytes", sent_bytes)
     check("ddp.steps_per_epoch", steps_per_epoch)
+    check("ddp.sent_bytes", sent_bytes)
     check("ddp.speedup", speedup)
     check("ddp.first_cause", first_cause)
 """
@@ -273,4 +273,4 @@ FIRST_CAUSE = Exercise(
     ),
 )
 
-EXERCISES = (SENT_BYTES, STEPS_PER_EPOCH, SPEEDUP, FIRST_CAUSE)
+EXERCISES = (STEPS_PER_EPOCH, SENT_BYTES, SPEEDUP, FIRST_CAUSE)

@@ -46,14 +46,14 @@ def test_an_unknown_id_hears_what_comes_near(asked, advice):
 
 
 def test_asking_for_one_lesson_imports_no_other(tmp_path):
-    (tmp_path / "loading.py").write_text("raise RuntimeError('imported')", encoding="utf-8")
+    (tmp_path / "another.py").write_text("raise RuntimeError('imported')", encoding="utf-8")
     code = f"""if True:
         from course_lib.teach import exercises
         exercises.__path__.append({str(tmp_path)!r})
         from course_lib.teach.exercises.registry import exercise, exercises_of
         print(exercise("start.throughput").id)
         try:
-            exercises_of("loading")
+            exercises_of("another")
         except RuntimeError as error:
             print(error)
     """
