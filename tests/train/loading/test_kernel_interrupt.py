@@ -17,6 +17,14 @@ tune(Sleeping(read_s=0.05), EmulatedStep(0.01), batch_size=8, budget_seconds=300
 LIMIT_S = 120
 
 
+def runs(process: psutil.Process) -> bool:
+    """Whether it still runs: one that has ended stays in the list until the kernel asks for its status."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_no_worker_outlives_a_kernel_interrupt() -> None:
     manager, client = start_new_kernel(kernel_name="python3")
     try:
@@ -33,9 +41,9 @@ def test_no_worker_outlives_a_kernel_interrupt() -> None:
                 break
         # The signal reaches the workers too: the loader may notice their end before its own interrupt.
         assert reply["content"]["ename"] in ("KeyboardInterrupt", "RuntimeError")
-        _, alive = psutil.wait_procs(workers, timeout=15)
-        assert alive == []
-        assert kernel.children(recursive=True) == []
+        _, left = psutil.wait_procs(workers, timeout=15)
+        assert [worker for worker in left if runs(worker)] == []
+        assert [child for child in kernel.children(recursive=True) if runs(child)] == []
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
