@@ -18,7 +18,7 @@ import os
 quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
 global_batch = 512
 memory = "64 MiB"
-budget_s = 0.25 if quick else 3  # seconds for each measurement
+budget_s = 0.1 if quick else 3  # seconds for each measurement
 
 # %%
 from copy import deepcopy
@@ -248,7 +248,7 @@ library_proof
 # %%
 from course_lib.teach.labs import accumulation as lab
 
-cuts = (512, 64, 8) if quick else (512, 128, 32, 8)
+cuts = (512, 64, 16) if quick else (512, 128, 32, 8)
 costs = [lab.measure(global_batch, micro_batch, budget_s=budget_s) for micro_batch in cuts]
 plot_update_costs(costs, title=f"One update from {global_batch} images")
 
