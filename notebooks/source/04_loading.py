@@ -21,6 +21,8 @@ photographs = 64 if quick else 256
 budget_s = 0.5 if quick else 2.0  # seconds for one measurement
 
 # %%
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler below keeps its log to itself
+
 import time
 
 import torch
@@ -59,7 +61,8 @@ print(f"{len(dataset)} files of {sum(f.stat().st_size for f in folder.iterdir())
 # %%
 from course_lib.teach.plots import show_images
 
-show_images([dataset[i][0] * 0.22 + 0.45 for i in range(8)], title="Eight photographs, cut at random", ink=False)
+shown = [(dataset[i][0] * 0.22 + 0.45).clamp(0, 1) for i in range(8)]  # back to colours
+show_images(shown, title="Eight photographs, cut at random", ink=False)
 
 # %% [markdown]
 # ## The card waits
