@@ -16,6 +16,7 @@ from urllib.parse import quote
 from course_lib.errors import CourseError
 from course_lib.files import notebooks_dir
 from course_lib.machine import find_place
+from course_lib.teach.workspace import CHECKOUT_FOLDER
 
 LINKS_FILE = "links.json"  # in notebooks/, and so in the wheel
 HOSTED_FOLDER = "hosted"  # in notebooks/: the edition for Colab and Kaggle
@@ -72,7 +73,7 @@ class Repository:
 
 def binder_address(repository: Repository, lesson: str) -> str:
     """Opens the learner's copy of a lesson (``"04_loading"``) on Binder, made by ``binder/postBuild``."""
-    path = quote(f"lab/tree/work/{lesson}.ipynb", safe="/")
+    path = quote(f"lab/tree/{CHECKOUT_FOLDER}/{lesson}.ipynb", safe="/")
     return f"https://mybinder.org/v2/gh/{repository.name}/{repository.branch}?urlpath={path}"
 
 

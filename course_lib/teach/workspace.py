@@ -22,6 +22,7 @@ from course_lib.files import checkout_root, notebooks_dir
 from course_lib.teach.lessons import Lesson, cell_source, find_lesson, lessons
 
 STATE_FOLDER = ".course"
+CHECKOUT_FOLDER = "work"  # where the lessons go in a checkout, on Binder too
 FOLDER_VARIABLE = "COURSE_FOLDER"
 KERNEL_DEFAULTS = {"OMP_WAIT_POLICY": "PASSIVE"}
 """Environment variables of every kernel, where the learner has not set them.
@@ -125,7 +126,7 @@ def default_folder() -> Path:
     if here is not None:
         return here
     root = checkout_root()
-    return root / "work" if root else Path.cwd() / "efficient-training-course"
+    return root / CHECKOUT_FOLDER if root else Path.cwd() / "efficient-training-course"
 
 
 def prepare(

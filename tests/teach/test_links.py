@@ -20,6 +20,7 @@ from course_lib.teach.links import (
     with_badges,
 )
 from course_lib.teach.road import stop, where_next
+from course_lib.teach.workspace import CHECKOUT_FOLDER
 
 REPOSITORY = Repository("ada-l/the.course_2", "v1.0")
 
@@ -31,7 +32,8 @@ owners = st.from_regex(r"[A-Za-z0-9]{1,9}(-[A-Za-z0-9]{1,9}){0,2}", fullmatch=Tr
 
 def test_addresses_are_those_of_the_three_places():
     assert {place: address(REPOSITORY, "04_loading") for place, address in ADDRESSES.items()} == {
-        "Binder": "https://mybinder.org/v2/gh/ada-l/the.course_2/v1.0?urlpath=lab/tree/work/04_loading.ipynb",
+        "Binder": "https://mybinder.org/v2/gh/ada-l/the.course_2/v1.0?urlpath=lab/tree/"
+        f"{CHECKOUT_FOLDER}/04_loading.ipynb",
         "Colab": "https://colab.research.google.com/github/ada-l/the.course_2/blob/v1.0/notebooks/hosted/"
         "04_loading.ipynb",
         "Kaggle": "https://kaggle.com/kernels/welcome?src=https://github.com/ada-l/the.course_2/blob/v1.0/"

@@ -14,6 +14,7 @@ from course_lib.teach.links import (
     read_links,
 )
 from course_lib.teach.publish import check_links, write_links
+from course_lib.teach.workspace import CHECKOUT_FOLDER
 
 LESSON = """\
 # %% [markdown]
@@ -92,8 +93,8 @@ def test_every_address_leads_to_a_file_that_is_there(root):
         if "/blob/main/" in address:
             assert (root / address.partition("/blob/main/")[2]).is_file()
         else:
-            name = address.rpartition("lab/tree/work/")[2]
-            assert (root / "notebooks" / name).is_file()  # what binder/postBuild copies to work/
+            name = address.rpartition(f"lab/tree/{CHECKOUT_FOLDER}/")[2]
+            assert (root / "notebooks" / name).is_file()  # what binder/postBuild copies
 
 
 def as_read(data):
