@@ -231,6 +231,11 @@ def _right_by_share(  # noqa: PLR0917
     return "own" if utilisation * years * 8760 > break_even_hours else "rent"
 
 
+def _job(*numbers: float, remark: str = "") -> Case:
+    names = ("hours", "price", "years", "utilisation", "power_cost", "fee")
+    return Case(dict(zip(names, numbers, strict=True)), remark)
+
+
 OWN_OR_RENT = Exercise(
     id="cost.own_or_rent",
     title="Own or rent?",
@@ -245,69 +250,20 @@ OWN_OR_RENT = Exercise(
         reference=cheaper,
         words=(OWN, RENT),
         cases=(
-            Case(
-                {
-                    "hours": 100.0,
-                    "price": 10000.0,
-                    "years": 3.0,
-                    "utilisation": 0.9,
-                    "power_cost": 0.21,
-                    "fee": 0.76,
-                }
+            _job(100.0, 10000.0, 3.0, 0.9, 0.21, 0.76),
+            _job(100.0, 10000.0, 3.0, 0.2, 0.21, 0.76, remark="The card stands idle for most of its life."),
+            _job(5.0, 700.0, 3.0, 0.5, 0.05, 0.25, remark="A short job on a card that other jobs share."),
+            _job(
+                5000.0,
+                700.0,
+                3.0,
+                0.5,
+                0.3,
+                0.25,
+                remark="Here the electricity alone costs more than the fee.",
             ),
-            Case(
-                {
-                    "hours": 100.0,
-                    "price": 10000.0,
-                    "years": 3.0,
-                    "utilisation": 0.2,
-                    "power_cost": 0.21,
-                    "fee": 0.76,
-                },
-                "The card stands idle for most of its life.",
-            ),
-            Case(
-                {
-                    "hours": 5.0,
-                    "price": 700.0,
-                    "years": 3.0,
-                    "utilisation": 0.5,
-                    "power_cost": 0.05,
-                    "fee": 0.25,
-                },
-                "A short job on a card that other jobs share.",
-            ),
-            Case(
-                {
-                    "hours": 5000.0,
-                    "price": 700.0,
-                    "years": 3.0,
-                    "utilisation": 0.5,
-                    "power_cost": 0.3,
-                    "fee": 0.25,
-                },
-                "Here the electricity alone costs more than the fee.",
-            ),
-            Case(
-                {
-                    "hours": 5000.0,
-                    "price": 700.0,
-                    "years": 3.0,
-                    "utilisation": 0.5,
-                    "power_cost": 0.05,
-                    "fee": 0.25,
-                },
-            ),
-            Case(
-                {
-                    "hours": 20000.0,
-                    "price": 40000.0,
-                    "years": 5.0,
-                    "utilisation": 0.6,
-                    "power_cost": 0.2,
-                    "fee": 1.0,
-                },
-            ),
+            _job(5000.0, 700.0, 3.0, 0.5, 0.05, 0.25),
+            _job(20000.0, 40000.0, 5.0, 0.6, 0.2, 1.0),
         ),
         diagnoses=(
             Diagnosis(
