@@ -214,12 +214,17 @@ class CachingAllocator:
         return block
 
     def _split(self, block: Block, size: int) -> None:
+        rest = self._cut(block, size, mapped=True)
+        insort(self._free[block.small], (rest.size, rest.address))
+
+    def _cut(self, block: Block, size: int, *, mapped: bool) -> Block:
+        """Shorten ``block`` to ``size`` bytes. Returns the free block that is left over, not yet listed."""
         rest = Block(
             block.address + size,
             block.size - size,
             block.small,
             True,
-            True,
+            mapped,
             block.segment,
             block,
             block.following,
@@ -229,7 +234,7 @@ class CachingAllocator:
         block.following = rest
         block.size = size
         self._at[rest.address] = rest
-        insort(self._free[block.small], (rest.size, rest.address))
+        return rest
 
     def _unlist(self, pool: list[tuple[int, int]], block: Block) -> None:
         del pool[bisect_left(pool, (block.size, block.address))]

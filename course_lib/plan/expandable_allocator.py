@@ -127,21 +127,7 @@ class ExpandableAllocator(CachingAllocator):
         page = _page(block.small)
         length = min(block.size, -(-size // page) * page)
         if length < block.size:
-            rest = Block(
-                block.address + length,
-                block.size - length,
-                block.small,
-                True,
-                False,
-                block.segment,
-                block,
-                block.following,
-            )
-            if block.following is not None:
-                block.following.previous = rest
-            block.following = rest
-            block.size = length
-            self._at[rest.address] = rest
+            self._cut(block, length, mapped=False)
         block.mapped = True
 
     def _join_unmapped(self, block: Block) -> None:

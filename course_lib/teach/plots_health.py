@@ -17,13 +17,13 @@ from course_lib.teach.look import (
     GREY,
     INK,
     MARGIN_IN,
-    QUIET,
     SMALL_PT,
     TEXT_PT,
     TIME_COLOURS,
     VERMILLION,
     WIDTH_IN,
     add_axes,
+    legend,
     new_figure,
     text_on,
     width_in,
@@ -32,7 +32,6 @@ from course_lib.teach.picture import Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from course_lib.teach.labs.health import AlarmCount
     from course_lib.train.straggler import RankTimes
@@ -103,7 +102,7 @@ def plot_ranks(
             alts.append(f"{name + ', ' if name else ''}rank {rank}: {told}")
             top += bar
         top += 0.08
-    _legend(figure, {_PART_NAMES[p]: colour for p, colour in _PART_COLOURS.items()}, _TITLE_IN)
+    legend(figure, {_PART_NAMES[p]: colour for p, colour in _PART_COLOURS.items()}, _TITLE_IN)
     return Picture(figure, f"{title}. Stacked bars. {'; '.join(alts)}.")
 
 
@@ -124,23 +123,6 @@ def _rank_bar(axes: Axes, row: Array, place: tuple[float, float], ms_an_inch: fl
                 color=text_on(colour),
             )
         left += ms
-
-
-def _legend(figure: Figure, names: Mapping[str, str], top_in: float) -> None:
-    """Squares with names, in lines from ``top_in`` inches below the top."""
-    width, height = figure.get_size_inches()
-    x, y = MARGIN_IN, height - top_in - 0.1
-    for name, colour in names.items():
-        needs = 0.17 + width_in(name, SMALL_PT)
-        if x + needs > width - MARGIN_IN:
-            x, y = MARGIN_IN, y - 0.22
-        figure.add_artist(
-            Rectangle(
-                (x / width, (y - 0.055) / height), 0.11 / width, 0.11 / height, fc=colour, ec=QUIET, lw=0.4
-            )
-        )
-        figure.text((x + 0.16) / width, y / height, name, fontsize=SMALL_PT, color=INK, va="center")
-        x += needs + 0.16
 
 
 def plot_alarms(count: AlarmCount) -> Picture:
@@ -169,7 +151,7 @@ def plot_alarms(count: AlarmCount) -> Picture:
         axes.text(103.5, row + 0.5, f"{alarmed} of {of}", va="center", fontsize=TEXT_PT, color=INK)
         alts.append(f"{name}: {alarmed} of {of}, by comparing the cards {compared}")
     names = {"sick, found": GREEN, "sick, missed": _MISSED, "healthy, false alarm": VERMILLION}
-    _legend(figure, names | {"black line: by comparing the cards over time": "#000000"}, _TITLE_IN)
+    legend(figure, names | {"black line: by comparing the cards over time": "#000000"}, _TITLE_IN)
     return Picture(figure, f"{title}. Bars, jobs that the thresholds call sick. {'; '.join(alts)}.")
 
 

@@ -20,6 +20,7 @@ from course_lib.teach.look import (
     VERMILLION,
     WIDTH_IN,
     add_axes,
+    legend,
     new_figure,
     text_on,
     width_in,
@@ -29,7 +30,6 @@ from course_lib.units import format_count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from course_lib.train.loading.measurement import LoaderMeasurement
     from course_lib.train.loading.recipes import Climb
@@ -90,7 +90,7 @@ def plot_stall(
         alts.append(f"{name + ': ' if name else ''}{told}")
     emulated = any(one.emulated for one in named.values())
     step = "the step (emulated)" if emulated else "the step"
-    _legend(figure, {step if part == "step" else part: c for part, c in STALL_COLOURS.items()})
+    legend(figure, {step if part == "step" else part: c for part, c in STALL_COLOURS.items()}, _TITLE_IN)
     return Picture(figure, f"{title}. Stacked bars, measured. {'; '.join(alts)}.")
 
 
@@ -234,19 +234,3 @@ def _inside(axes: Axes, place: tuple[float, float, float], text: str, colour: st
             left + ms / 2, top + _BAR_IN / 2, text, ha="center", va="center", fontsize=SMALL_PT,
             color=text_on(colour), bbox={"fc": colour, "ec": "none", "pad": 1.2},
         )  # fmt: skip
-
-
-def _legend(figure: Figure, names: Mapping[str, str]) -> None:
-    width, height = figure.get_size_inches()
-    x, y = MARGIN_IN, height - _TITLE_IN - 0.1
-    for name, colour in names.items():
-        needs = 0.17 + width_in(name, SMALL_PT)
-        if x + needs > width - MARGIN_IN:
-            x, y = MARGIN_IN, y - 0.22
-        figure.add_artist(
-            Rectangle(
-                (x / width, (y - 0.055) / height), 0.11 / width, 0.11 / height, fc=colour, ec=QUIET, lw=0.4
-            )
-        )
-        figure.text((x + 0.16) / width, y / height, name, fontsize=SMALL_PT, color=INK, va="center")
-        x += needs + 0.16
