@@ -1,9 +1,9 @@
 """The pictures of lesson 05: nothing overlaps, and what they show is said in words too."""
 
 import pytest
+from laid_out import assert_laid_out
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
 from torch.nn.functional import cross_entropy
 
 from course_lib.errors import CourseError
@@ -32,24 +32,6 @@ def undivided(model, window, optimizer):
 def never(model, loader, optimizer):
     for x, y in loader:
         cross_entropy(model(x), y).backward()
-
-
-def assert_laid_out(picture: Picture) -> None:
-    """No text outside of the figure, and no two over each other."""
-    picture.figure.canvas.draw()
-    renderer = picture.figure.canvas.get_renderer()
-    texts = [t for t in picture.figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
-    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
-    whole = picture.figure.bbox
-    for number, (text, box) in enumerate(boxes):
-        if box.width == 0:
-            continue
-        assert whole.x0 - 1 <= box.x0, text
-        assert box.x1 <= whole.x1 + 1, text
-        assert whole.y0 - 1 <= box.y0, text
-        assert box.y1 <= whole.y1 + 1, text
-        for other, its_box in boxes[number + 1 :]:
-            assert not box.padded(-2).overlaps(its_box.padded(-2)), (text, other)
 
 
 def colours(picture: Picture) -> list[str]:

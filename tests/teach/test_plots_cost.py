@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from matplotlib.text import Text
+from laid_out import assert_laid_out
 
 from course_lib.accelerators import find
 from course_lib.errors import CourseError
@@ -11,7 +11,6 @@ from course_lib.plan.cost import Market, Owned, Rented, StraightLine, cost_of
 from course_lib.plan.prices import offers_for
 from course_lib.teach.labs.cost import break_even
 from course_lib.teach.labs.hardware import price_table, which_card
-from course_lib.teach.picture import Picture
 from course_lib.teach.plots_cost import plot_break_even, plot_hour, plot_value
 from course_lib.teach.plots_front import plot_front
 from course_lib.teach.plots_hardware import (
@@ -23,34 +22,6 @@ from course_lib.teach.plots_hardware import (
 from course_lib.units import Money
 
 OWN = Owned(Money(10_000, "CNY"), StraightLine(3), 350, Money(0.6, "CNY"))
-
-
-def assert_laid_out(picture: Picture) -> None:
-    """No text outside of the figure, and no two over each other."""
-    figure = picture.figure
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
-    unseen = {
-        id(label)
-        for axes in figure.axes
-        for axis in (axes.xaxis, axes.yaxis)
-        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
-        for label in (tick.label1, tick.label2)
-        if tick not in axis._update_ticks()
-    }
-    boxes = [
-        (text.get_text(), Text.get_window_extent(text, renderer))  # of an annotation, without its line
-        for text in figure.findobj(Text)
-        if text.get_visible() and text.get_text().strip() and id(text) not in unseen
-    ]
-    for text, box in boxes:
-        assert box.x0 >= figure.bbox.x0 - 1, text
-        assert box.x1 <= figure.bbox.x1 + 1, text
-        assert box.y0 >= figure.bbox.y0 - 1, text
-        assert box.y1 <= figure.bbox.y1 + 1, text
-    for number, (text, box) in enumerate(boxes):
-        for other, its_box in boxes[number + 1 :]:
-            assert not box.padded(-1.5).overlaps(its_box.padded(-1.5)), (text, other)
 
 
 @pytest.mark.parametrize(

@@ -3,41 +3,12 @@ slider.
 """
 
 import pytest
-from matplotlib.text import Text
+from laid_out import assert_laid_out
 
 from course_lib.errors import CourseError
 from course_lib.teach.labs.ddp import scale_out
-from course_lib.teach.picture import Picture
 from course_lib.teach.plots_ddp import plot_buckets, plot_samples, plot_scaling
 from course_lib.train.communication import BucketTrace
-
-
-def assert_laid_out(picture: Picture) -> None:
-    """No text outside of the figure, and no two over each other."""
-    figure = picture.figure
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
-    unseen = {
-        id(label)
-        for axes in figure.axes
-        for axis in (axes.xaxis, axes.yaxis)
-        for ticks in (axis.get_major_ticks(), axis.get_minor_ticks())
-        for tick in ticks
-        for label in (tick.label1, tick.label2)
-        if tick not in axis._update_ticks()
-    }
-    texts = [
-        t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in unseen
-    ]
-    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
-    for text, box in boxes:
-        assert figure.bbox.x0 - 1 <= box.x0, text
-        assert box.x1 <= figure.bbox.x1 + 1, text
-        assert figure.bbox.y0 - 1 <= box.y0, text
-        assert box.y1 <= figure.bbox.y1 + 1, text
-    for number, (text, box) in enumerate(boxes):
-        for other, its_box in boxes[number + 1 :]:
-            assert not box.padded(-1.5).overlaps(its_box.padded(-1.5)), (text, other)
 
 
 def test_samples_are_given_to_their_ranks() -> None:

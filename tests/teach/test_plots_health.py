@@ -4,43 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from laid_out import assert_laid_out
 from matplotlib.text import Text
 
 from course_lib.diagnose.cluster_series import ClusterSeries
 from course_lib.errors import CourseError
 from course_lib.teach.labs.health import count_alarms, guessing_game
-from course_lib.teach.picture import Picture
 from course_lib.teach.plots_health import plot_alarms, plot_busy, plot_cards, plot_ranks
 from course_lib.train.straggler import RankTimes
-
-
-def assert_laid_out(picture: Picture) -> None:
-    """No text outside of the figure, and no two over each other."""
-    picture.figure.canvas.draw()
-    figure = picture.figure
-    renderer = figure.canvas.get_renderer()
-    unseen = {
-        id(label)
-        for axes in figure.axes
-        for axis in (axes.xaxis, axes.yaxis)
-        for tick in axis.get_major_ticks()
-        for label in (tick.label1, tick.label2)
-        if tick not in axis._update_ticks()
-    }
-    texts = [
-        t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in unseen
-    ]
-    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
-    whole = figure.bbox
-    for text, box in boxes:
-        assert box.x0 >= whole.x0 - 1, text
-        assert box.x1 <= whole.x1 + 1, text
-        assert box.y0 >= whole.y0 - 1, text
-        assert box.y1 <= whole.y1 + 1, text
-    for number, (text, box) in enumerate(boxes):
-        for other, its_box in boxes[number + 1 :]:
-            inner = box.padded(-1.5)
-            assert not inner.overlaps(its_box.padded(-1.5)), (text, other)
 
 
 def rank_times(*medians: tuple[float, ...]) -> RankTimes:

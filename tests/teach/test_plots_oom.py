@@ -3,46 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from matplotlib.text import Text
+from laid_out import assert_laid_out
 
 from course_lib.errors import CourseError
 from course_lib.plan.alive import alive_over_step
 from course_lib.teach.labs.oom import BATCHES, memory_of, resnet50_trace, rule_of_thumb
-from course_lib.teach.picture import Picture
 from course_lib.teach.plots_batch import plot_rule, plot_trials
 from course_lib.teach.plots_oom import parts_of, plot_memory, plot_step
 from course_lib.train.rescue.batch_search import Trial
 from course_lib.train.rescue.batch_size_result import BatchSizeSearch
 
 MIB = 2**20
-
-
-def assert_laid_out(picture: Picture) -> None:
-    """No text outside of the figure, and no two over each other."""
-    figure = picture.figure
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
-    hidden = {
-        id(label)
-        for axes in figure.axes
-        for axis in (axes.xaxis, axes.yaxis)
-        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-        for label in (tick.label1, tick.label2)
-        if tick not in axis._update_ticks() or not axes.axison
-    }
-    texts = [
-        t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in hidden
-    ]
-    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
-    whole = figure.bbox
-    for text, box in boxes:
-        assert box.x0 >= whole.x0 - 1, text
-        assert box.x1 <= whole.x1 + 1, text
-        assert box.y0 >= whole.y0 - 1, text
-        assert box.y1 <= whole.y1 + 1, text
-    for number, (text, box) in enumerate(boxes):
-        for other, its_box in boxes[number + 1 :]:
-            assert not box.padded(-1.5).overlaps(its_box.padded(-1.5)), (text, other)
 
 
 def search(*trials: Trial, limit: int | None = 1000 * MIB) -> BatchSizeSearch:

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from matplotlib.text import Text
+from laid_out import assert_laid_out
 
 from course_lib.errors import CourseError
 from course_lib.models.zoo import DigitsCNN
-from course_lib.teach.picture import Picture
 from course_lib.teach.plots_gains import Gain, gains_of, plot_gains, plot_seeds
 from course_lib.teach.plots_precision import plot_bits, plot_dtypes, plot_exponents, plot_scaler
 from course_lib.train.dtype_inspector import inspect_dtypes
@@ -14,31 +13,6 @@ from course_lib.train.exponents import histogram
 from course_lib.train.float_formats import FLOAT_FORMATS, bits_of
 from course_lib.train.format_times import FormatTime, FormatTimes
 from course_lib.train.scaler_life import ScalerLife, ScalerStep
-
-
-def assert_laid_out(picture: Picture) -> None:
-    """No text outside of the figure, and no two over each other."""
-    figure = picture.figure
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
-    unseen = {
-        id(label)
-        for axes in figure.axes
-        for axis in (axes.xaxis, axes.yaxis)
-        for tick in axis.get_major_ticks()
-        for label in (tick.label1, tick.label2)
-        if tick not in axis._update_ticks()
-    }
-    texts = [
-        t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in unseen
-    ]
-    boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
-    for text, box in boxes:
-        assert figure.bbox.x0 - 1 <= box.x0 <= box.x1 <= figure.bbox.x1 + 1, text
-        assert figure.bbox.y0 - 1 <= box.y0 <= box.y1 <= figure.bbox.y1 + 1, text
-    for number, (text, box) in enumerate(boxes):
-        for other, its_box in boxes[number + 1 :]:
-            assert not box.padded(-1.5).overlaps(its_box.padded(-1.5)), (text, other)
 
 
 @pytest.mark.parametrize("value", [0.1, -123456.789, 3e-8])
