@@ -2,11 +2,17 @@
 
 `open_iterator` starts a pass over a loader and ends its workers with the block, whatever happens in it: an
 exception, a `break` or an interrupt. A worker that does not end within a few seconds is killed.
+
+An interrupt that comes while the workers are being started or ended waits until that is done: raised between
+the start of a process and the line that notes it, it would leave a worker that nobody knows and nobody ends.
 """
 
+import signal
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import psutil
@@ -17,16 +23,46 @@ GRACE_S = 5.0
 @contextmanager
 def open_iterator(loader: Iterable[Any]) -> Iterator[Iterator[Any]]:
     """A pass over the loader. At the end of the block its workers have ended, persistent ones too."""
-    with warnings.catch_warnings():
-        # More workers than cores may be wanted, where they wait for storage.
-        warnings.filterwarnings("ignore", "This DataLoader will create")
-        iterator = iter(loader)
+    iterator: Iterator[Any] | None = None
     try:
+        with warnings.catch_warnings(), interrupt_waits():
+            # More workers than cores may be wanted, where they wait for storage.
+            warnings.filterwarnings("ignore", "This DataLoader will create")
+            iterator = iter(loader)
         yield iterator
     finally:
-        end_workers(iterator)
-        if getattr(loader, "_iterator", None) is iterator:
-            loader._iterator = None  # type: ignore[attr-defined]  # else a loader with persistent workers keeps it
+        if iterator is not None:
+            with interrupt_waits():
+                end_workers(iterator)
+            if getattr(loader, "_iterator", None) is iterator:
+                loader._iterator = None  # type: ignore[attr-defined]  # else persistent workers keep it
+
+
+@contextmanager
+def interrupt_waits() -> Iterator[None]:
+    """Hold Ctrl-C, or the stop button of a notebook, back to the end of the block. A second one acts at once.
+
+    Only the main thread hears an interrupt: in any other one this changes nothing.
+    """
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(usual):
+        yield
+        return
+    asked = False
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            usual(number, frame)
+        asked = True
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+        if asked:
+            signal.raise_signal(signal.SIGINT)
 
 
 class Epochs:
