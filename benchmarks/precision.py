@@ -17,12 +17,10 @@ import argparse
 import copy
 import importlib.util
 import json
-import logging
 import random
 import statistics
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import cycle, islice
@@ -33,6 +31,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import DataLoader
+from under_lightning import train_under_lightning
 
 from course_lib.machine import best_device, short_name
 from course_lib.models.gpt import GPT, GPTConfig
@@ -218,35 +217,6 @@ class TakingTurns:
         return 1e3 * statistics.median(self.seconds[name][WARMUP:])
 
 
-def run_lightning(start: nn.Module, loader: TakingTurns) -> None:
-    import lightning
-
-    class Digit(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model, self.optimizer = parts(start)
-
-        def training_step(self, batch: Batch, index: int) -> Tensor:
-            images, labels = batch
-            return cross_entropy(self.model(images), labels)
-
-        def configure_optimizers(self) -> Optimizer:
-            return self.optimizer
-
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            devices=1,
-            max_epochs=1,
-            barebones=True,
-            precision="bf16-mixed",
-            accumulate_grad_batches=MICRO_BATCHES,
-        )
-        trainer.fit(Digit(), train_dataloaders=loader)
-
-
 def measure_overhead(rounds: int) -> dict[str, Any]:
     torch.manual_seed(0)
     start = DigitsCNN()
@@ -260,7 +230,9 @@ def measure_overhead(rounds: int) -> dict[str, Any]:
     other: TakingTurns | None = None
     if importlib.util.find_spec("lightning"):
         other = TakingTurns(rounds, batches, {"hand": by_hand(start)})
-        run_lightning(start, other)
+        train_under_lightning(
+            *parts(start), other, precision="bf16-mixed", accumulate_grad_batches=MICRO_BATCHES
+        )
     again = own.over_hand("hand again")
     return {
         "course_over_hand": own.over_hand("course"),

@@ -18,12 +18,10 @@ import argparse
 import copy
 import importlib.util
 import json
-import logging
 import random
 import statistics
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from itertools import cycle
 
@@ -32,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import AdamW, Optimizer
 from torch.utils.data import DataLoader
+from under_lightning import train_under_lightning
 
 from course_lib.models.zoo import DigitsCNN
 from course_lib.train.data import Digits
@@ -118,28 +117,6 @@ def accelerate_step(start: nn.Module) -> Step:
     return step
 
 
-def run_lightning(start: nn.Module, loader: TakingTurns) -> None:
-    import lightning
-
-    class Digit(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model, self.optimizer = parts(start)
-
-        def training_step(self, batch: Batch, index: int) -> Tensor:
-            images, labels = batch
-            return cross_entropy(self.model(images), labels)
-
-        def configure_optimizers(self) -> Optimizer:
-            return self.optimizer
-
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        trainer = lightning.Trainer(accelerator="cpu", devices=1, max_epochs=1, barebones=True)
-        trainer.fit(Digit(), train_dataloaders=loader)
-
-
 def measure(rounds: int) -> tuple[TakingTurns, TakingTurns | None]:
     """The turns under `train`, and those under Lightning if it is installed."""
     torch.manual_seed(0)
@@ -157,7 +134,7 @@ def measure(rounds: int) -> tuple[TakingTurns, TakingTurns | None]:
     if not importlib.util.find_spec("lightning"):
         return own, None
     lightning = TakingTurns(rounds, batches, {"bare": bare_step(start)}, "lightning")
-    run_lightning(start, lightning)
+    train_under_lightning(*parts(start), lightning)
     return own, lightning
 
 
