@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import click
@@ -70,29 +69,42 @@ def cost(  # noqa: PLR0917 - click gives them by name
     """Say what HOURS of computing cost: depreciation, electricity, rent, and all together.
 
     Give --price and --power-w for a card of your own, --cloud for a rented one, or both. With both, it also
-    says at how many hours of use they cost the same.
+    says at how many hours of use they cost the same. Amounts of money are at most a million million.
     """
-    from course_lib.plan.cost import Market, Owned, Rented, StraightLine, break_even_hours, cost_of
+    from course_lib.bounds import number_in
+    from course_lib.plan.cost import (
+        MOST_MONEY,
+        Market,
+        Owned,
+        Rented,
+        StraightLine,
+        break_even_hours,
+        cost_of,
+    )
     from course_lib.plan.electricity import carbon_intensity
     from course_lib.units import Money
 
     if yearly_loss is not None and residual:
         raise CourseError("Say either --residual or --yearly-loss: they are two ways to say what is left.")
-    for amount, option in ((price, "--price"), (tariff, "--tariff"), (cloud, "--cloud")):
-        if not math.isfinite(amount):
-            raise CourseError(f"{option} must be a finite number, not {amount}.")
     depreciation: StraightLine | Market = (
         StraightLine(years, residual) if yearly_loss is None else Market(years, yearly_loss)
     )
+    for amount, option in ((price, "--price"), (tariff, "--tariff"), (cloud, "--cloud")):
+        number_in(amount, option, 0, MOST_MONEY)  # by its option's name, and before Money refuses infinity
     currency = currency.upper()
     owned = Owned(
         Money(price, currency), depreciation, power_w, Money(tariff, currency), host_w, pue, utilisation
     )
     rented = Rented(Money(cloud, currency), instances, lost_work)
-    intensity = carbon_intensity(carbon) if carbon else None
+    intensity = carbon_intensity(carbon) if carbon is not None else None
     answer = cost_of(
         hours, owned=owned, rented=rented, carbon_g_per_kwh=intensity.grams_per_kwh if intensity else None
     )
+    if not any((price, power_w, host_w, cloud)):
+        raise CourseError(
+            "There is nothing to cost: give --price and --power-w for a card of your own, or --cloud for a "
+            "rented one, or both."
+        )
     at = break_even_hours(owned, rented) if price and cloud else None
     if as_json:
         print_json({**answer.to_json(), "break_even_hours": at})

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import html
 import math
-import numbers
 from dataclasses import dataclass
 from typing import Any
 
+from course_lib.bounds import number_in, whole_in
 from course_lib.errors import CourseError
 from course_lib.plan.quantities import (
     HOURS_A_YEAR,
@@ -29,6 +29,17 @@ from course_lib.plan.quantities import (
 )
 from course_lib.units import Money
 
+MOST_MONEY = 1e12
+_MOST_HOURS = 1e9
+_SHORTEST_H = 0.001
+_MOST_WATTS = 1e9
+_MOST_INSTANCES = 1_000_000
+_YEARS = (0.01, 100.0)
+_LEAST_UTILISATION = 1e-4  # an hour in a year
+_MOST_PUE = 10.0
+_MOST_LOST_WORK = 100.0
+_MOST_CARBON = 10_000.0  # g/kWh; coal has about 1,000
+
 
 @dataclass(frozen=True)
 class StraightLine:
@@ -38,8 +49,8 @@ class StraightLine:
     residual_share: float = 0.0
 
     def __post_init__(self) -> None:
-        _above_zero(self.years, "The years over which a card is written off")
-        _share(self.residual_share, "The share of the price that is left")
+        number_in(self.years, "The years over which a card is written off", *_YEARS)
+        number_in(self.residual_share, "The share of the price that is left", 0, 1)
 
     def lost_share(self) -> float:
         """The share of the price that is gone after all the years."""
@@ -57,8 +68,8 @@ class Market:
     yearly_loss: float
 
     def __post_init__(self) -> None:
-        _above_zero(self.years, "The years until a card is sold")
-        _share(self.yearly_loss, "The share of its value that a card loses in a year")
+        number_in(self.years, "The years until a card is sold", *_YEARS)
+        number_in(self.yearly_loss, "The share of its value that a card loses in a year", 0, 1)
 
     def lost_share(self) -> float:
         """The share of the price that is gone when the card is sold."""
@@ -84,21 +95,12 @@ class Owned:
     utilisation: float = 1.0
 
     def __post_init__(self) -> None:
-        for value, what in (
-            (self.price.amount, "The price"),
-            (self.tariff.amount, "The tariff"),
-            (self.power_w, "The power"),
-            (self.host_w, "The power of the host"),
-        ):
-            _not_negative(value, what)
-        if not _number(self.pue, "The PUE") >= 1:
-            raise CourseError(
-                f"A PUE of {self.pue:g} would be less than the computers alone draw: give 1 or more."
-            )
-        if _share(self.utilisation, "The utilisation") == 0:
-            raise CourseError(
-                "A card that is never used has no cost for an hour of use: give a utilisation above 0."
-            )
+        number_in(self.price.amount, "The price", 0, MOST_MONEY)
+        number_in(self.tariff.amount, "The tariff", 0, MOST_MONEY)
+        number_in(self.power_w, "The power, in watts,", 0, _MOST_WATTS)
+        number_in(self.host_w, "The power of the host, in watts,", 0, _MOST_WATTS)
+        number_in(self.pue, "The PUE, site power over computer power,", 1, _MOST_PUE)
+        number_in(self.utilisation, "The utilisation, a share of all hours,", _LEAST_UTILISATION, 1)
         if self.price.currency != self.tariff.currency:
             raise CourseError(
                 f"The price is in {self.price.currency} and the tariff in {self.tariff.currency}: "
@@ -135,11 +137,9 @@ class Rented:
     lost_work: float = 0.0
 
     def __post_init__(self) -> None:
-        _not_negative(self.fee.amount, "The fee of a rented machine")
-        _not_negative(self.lost_work, "The share of lost work")
-        number = _number(self.instances, "The number of instances")
-        if number < 0 or number % 1:
-            raise CourseError(f"{self.instances!r} is no number of instances: give 0, 1, 2, ...")
+        number_in(self.fee.amount, "The fee of a rented machine", 0, MOST_MONEY)
+        number_in(self.lost_work, "The share of lost work", 0, _MOST_LOST_WORK)
+        whole_in(self.instances, "The number of instances", 0, _MOST_INSTANCES)
 
     @property
     def rate(self) -> Quantity:
@@ -210,9 +210,9 @@ def cost_of(
 ) -> Cost:
     """What ``job_hours`` hours of computing cost on what is owned, rented, or both at the same time.
 
-    Raises CourseError for negative hours, for neither owned nor rented, and for two currencies.
+    Raises CourseError for hours outside 0 to 1e9, for neither owned nor rented, and for two currencies.
     """
-    time = hours(_not_negative(job_hours, "The hours"))
+    time = hours(number_in(job_hours, "The number of hours", 0, _MOST_HOURS))
     if owned is None and rented is None:
         raise CourseError(
             "Nothing is owned and nothing rented, so nothing can be costed: give a price or a fee."
@@ -226,8 +226,8 @@ def cost_of(
     _ = depreciation + energy + cloud  # two currencies are refused here, with both named
     carbon = None
     if carbon_g_per_kwh is not None:
-        intensity = grams(_not_negative(carbon_g_per_kwh, "The carbon intensity")) / kilowatt_hours(1)
-        carbon = (intensity * used).value
+        grams_of_one = number_in(carbon_g_per_kwh, "The carbon intensity, in g/kWh,", 0, _MOST_CARBON)
+        carbon = (grams(grams_of_one) / kilowatt_hours(1) * used).value
     return Cost(time.value, depreciation.amount(), energy.amount(), cloud.amount(), used.value, carbon)
 
 
@@ -260,9 +260,9 @@ def lost_work(checkpoint_every_h: float, interrupted_every_h: float, restart_h: 
 
     Each interruption costs the restart and, in the mean, half of what lies between two checkpoints.
     """
-    _not_negative(checkpoint_every_h, "The time between two checkpoints")
-    _not_negative(restart_h, "The time of a restart")
-    _above_zero(interrupted_every_h, "The time between two interruptions")
+    number_in(checkpoint_every_h, "The hours between two checkpoints", 0, _MOST_HOURS)
+    number_in(restart_h, "The hours of a restart", 0, _MOST_HOURS)
+    number_in(interrupted_every_h, "The hours between two interruptions", _SHORTEST_H, _MOST_HOURS)
     return (checkpoint_every_h / 2 + restart_h) / interrupted_every_h
 
 
@@ -271,35 +271,6 @@ def best_checkpoint_interval(save_h: float, interrupted_every_h: float) -> float
 
     J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9), 1974.
     """
-    _not_negative(save_h, "The time that saving takes")
-    _above_zero(interrupted_every_h, "The time between two interruptions")
+    number_in(save_h, "The hours that saving takes", 0, _MOST_HOURS)
+    number_in(interrupted_every_h, "The hours between two interruptions", _SHORTEST_H, _MOST_HOURS)
     return math.sqrt(2 * save_h * interrupted_every_h)
-
-
-def _number(value: object, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise CourseError(f"{what} must be a number, not {value!r}.")
-    if not math.isfinite(float(value)):
-        raise CourseError(f"{what} must be a finite number, not {float(value)}.")
-    return float(value)
-
-
-def _not_negative(value: object, what: str) -> float:
-    number = _number(value, what)
-    if number < 0:
-        raise CourseError(f"{what} cannot be negative: {number:g} was given; give 0 or more.")
-    return number
-
-
-def _above_zero(value: object, what: str) -> float:
-    number = _number(value, what)
-    if number <= 0:
-        raise CourseError(f"{what} must be more than 0: {number:g} was given.")
-    return number
-
-
-def _share(value: object, what: str) -> float:
-    number = _number(value, what)
-    if not 0 <= number <= 1:
-        raise CourseError(f"{what} is a share from 0 to 1: {number:g} was given.")
-    return number

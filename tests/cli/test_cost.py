@@ -68,7 +68,9 @@ def test_it_says_which_is_cheaper(capsys: pytest.CaptureFixture[str]) -> None:
         ["--hours", "many"],
         ["--hours", "1", "--currency", "gold"],
         ["--hours", "1", "--carbon", "Atlantis"],
-        ["--hours", "1", "--residual", "0.5", "--yearly-loss", "0.2"],
+        ["--hours", "1", "--price", "1", "--residual", "0.5", "--yearly-loss", "0.2"],
+        ["--hours", "1"],
+        ["--hours", "1", "--cloud", "3", "--carbon", ""],
         [],
     ],
 )
@@ -78,6 +80,34 @@ def test_nonsense_ends_in_one_sentence(arguments: list[str], capsys: pytest.Capt
     assert not told.out
     assert told.err.startswith("course: ")
     assert len(told.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "most"),
+    [
+        ("--price", "1,000,000,000,000"),
+        ("--tariff", "1,000,000,000,000"),
+        ("--cloud", "1,000,000,000,000"),
+        ("--hours", "1,000,000,000"),
+        ("--power-w", "1,000,000,000"),
+        ("--host-w", "1,000,000,000"),
+        ("--years", "100"),
+        ("--pue", "10"),
+        ("--utilisation", "1"),
+        ("--residual", "1"),
+        ("--yearly-loss", "1"),
+        ("--lost-work", "100"),
+    ],
+)
+@pytest.mark.parametrize("silly", ["1e300", "nan", "inf", "-1"])
+def test_a_silly_number_is_answered_with_what_is_accepted(
+    option: str, most: str, silly: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["cost", "--hours", "1", "--price", "10", option, silly]) == 2
+    told = capsys.readouterr()
+    assert not told.out
+    assert told.err.strip().endswith(f" to {most}.")
+    assert "cannot be" in told.err
 
 
 def test_a_card_is_told_with_its_offers_and_sources(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,12 +127,21 @@ def test_lost_work_grows_with_the_interval_and_has_a_best() -> None:
         lambda: Rented(Money(1, "USD"), 1.5),  # type: ignore[arg-type]
         lambda: cost_of(1, owned=CARD, rented=Rented(Money(1, "USD"))),
         lambda: lost_work(1, 0),
+        lambda: lost_work(1, 1e-300),
+        lambda: best_checkpoint_interval(1e300, 1),
+        lambda: cost_of(1e300, owned=CARD),
+        lambda: cost_of(10**400, owned=CARD),
+        lambda: StraightLine(1e-300),
+        lambda: replace(CARD, price=Money(1e300, "CNY")),
+        lambda: replace(CARD, utilisation=1e-300),
+        lambda: Rented(Money(1, "USD"), 10**20),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_one_sentence(wrong: Any) -> None:
     with pytest.raises(CourseError) as caught:
         wrong()
     assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 150
 
 
 def test_it_prints_and_turns_into_plain_data() -> None:
