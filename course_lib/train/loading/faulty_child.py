@@ -39,11 +39,13 @@ class Numbers(Dataset[Tensor]):
 class MemoryHog(Numbers):
     """Takes 64 MiB more with each sample and keeps them."""
 
+    TAKES = 2**26
+
     def __init__(self) -> None:
         self.kept: list[Tensor] = []
 
     def __getitem__(self, index: int) -> Tensor:
-        self.kept.append(torch.ones(2**24))
+        self.kept.append(torch.ones(self.TAKES // 4))
         return super().__getitem__(index)
 
 
@@ -164,7 +166,9 @@ def out_of_memory() -> None:
 
     def limit(worker_id: int) -> None:
         used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_DATA, (used + 2**28, used + 2**28))
+        # Three samples and a half: what is left then must hold the thread that sends the error back.
+        most = used + 7 * MemoryHog.TAKES // 2
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
     for _ in DataLoader(MemoryHog(), 8, num_workers=1, worker_init_fn=limit, multiprocessing_context="fork"):
         pass
