@@ -1,7 +1,8 @@
 """What did the learner paste, once the damage of terminals, chats and notebooks is undone?
 
 A Paste keeps the text twice: line by line, cleaned, for tables; and squeezed, with every blank taken out,
-for sentences that a terminal has broken anywhere, even inside a word ("CUD / A out of memory").
+for sentences that a terminal has broken anywhere, even inside a word ("CUD / A out of memory"). What
+launchers and viewers write before each line, or draw around it, is no part of such a sentence.
 """
 
 import bisect
@@ -16,8 +17,23 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b-\u200f\u2060]")
 _ODD_BLANKS = dict.fromkeys(map(ord, "\u00a0\u2002\u2003\u2007\u2009\u202f\u3000"), " ")
 _FRAMES = {**dict.fromkeys(map(ord, "│┃║┆┊╎"), "|"), **dict.fromkeys(map(ord, "─━═╌"), "-")}
+_QUOTES = {
+    **dict.fromkeys(map(ord, "\u2018\u2019\u201b"), "'"),
+    **dict.fromkeys(map(ord, "\u201c\u201d"), '"'),
+}
 _ENTITIES = {"&gt;": ">", "&lt;": "<", "&amp;": "&", "&quot;": '"', "&#39;": "'", "&nbsp;": " "}
 _ENTITY = re.compile("|".join(_ENTITIES))
+_MARGIN = re.compile(
+    r"^(?:[ \t]*(?:"
+    r"\[(?:rank|default)\d{1,6}\]:"  # torch, torchrun --tee
+    r"|\d{1,5}:(?=[ \t])"  # srun --label
+    r"|\([\w.-]{1,60}[ \t]pid=\d{1,10}[^()\n]{0,60}\)"  # ray
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z"  # kubectl --timestamps, GitHub Actions
+    r"|[\w.-]{1,60}[_-]\d{1,4}[ \t]{1,20}\|(?=[ \t])"  # docker compose
+    r"|[>|]"  # a quotation, a frame
+    r"))+|[ \t]\|[ \t]*$",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +48,7 @@ class Paste:
 
     @classmethod
     def of(cls, text: str) -> "Paste":
-        """Clean ``text``: colours, control characters, frames, HTML entities and odd blanks go."""
+        """Clean ``text``: colours, control characters, frames, HTML entities, odd blanks and quotes go."""
         if len(text) > MAX_CHARACTERS:
             raise CourseError(
                 f"The text has {len(text):,} characters; up to {MAX_CHARACTERS:,} are read: "
@@ -41,7 +57,7 @@ class Paste:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         text = _CONTROL.sub("", _ANSI.sub("", text))
         text = _ENTITY.sub(lambda m: _ENTITIES[m.group()], text)
-        text = text.translate(_ODD_BLANKS).translate(_FRAMES)
+        text = text.translate(_ODD_BLANKS | _FRAMES | _QUOTES)
         return cls(text, [0, *(m.end() for m in re.finditer("\n", text))])
 
     @cached_property
@@ -50,9 +66,14 @@ class Paste:
         return self.text.split("\n")
 
     @cached_property
+    def body(self) -> str:
+        """The text with blanks in place of what stands before or around each line; letter for letter."""
+        return _MARGIN.sub(lambda match: " " * len(match.group()), self.text)
+
+    @cached_property
     def squeezed(self) -> str:
-        """The text with every blank and line break taken out."""
-        return "".join(self.text.split())
+        """The body with every blank and line break taken out."""
+        return "".join(self.body.split())
 
     @cached_property
     def lowered(self) -> str:
@@ -67,7 +88,7 @@ class Paste:
     def _pieces(self) -> tuple[list[int], list[int]]:
         # Where each run without blanks begins, in the squeezed text and in the text.
         squeezed, original, length = [], [], 0
-        for match in re.finditer(r"\S+", self.text):
+        for match in re.finditer(r"\S+", self.body):
             squeezed.append(length)
             original.append(match.start())
             length += match.end() - match.start()

@@ -78,7 +78,7 @@ def _for_this_optimizer(around: Around) -> Told:
 
 
 def _fp16_gradients(around: Around) -> Told:
-    half = _HALF.search(around.paste.text)
+    half = _HALF.search(around.paste.body)
     figures: dict[str, Any] = {"suspicious_line": half["line"] if half else None, **versions(around.paste)}
     line = figures["suspicious_line"]
     library = around.says("transformers", "peft", "lora", "diffusers", "Trainer(")
@@ -119,7 +119,7 @@ def _fp16_gradients(around: Around) -> Told:
 
 
 def _unscaled_twice(around: Around) -> Told:
-    scale = _LOSS_SCALE.findall(around.paste.text)
+    scale = _LOSS_SCALE.findall(around.paste.body)
     figures: dict[str, Any] = {
         "call": "GradScaler.unscale_",
         "loss_scale": float(scale[-1]) if scale else None,

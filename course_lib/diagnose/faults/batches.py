@@ -14,7 +14,7 @@ def _in_worker(around: Around) -> Told:
     name = match["name"] if match else None
     said = None
     if name:
-        found = re.findall(rf"(?m)^[\s|>]*{re.escape(name)}\s*:\s?([^\n]{{1,300}})", around.paste.text)
+        found = re.findall(rf"(?m)^[\s|>]*{re.escape(name)}\s*:\s?([^\n]{{1,300}})", around.paste.body)
         said = next((line for line in reversed(found) if "Caught" not in line), None)
     figures = {
         "raised": name,
@@ -39,7 +39,7 @@ def _too_many(around: Around) -> Told:
     match = re.search(
         r"will\s+create\s+(\d{1,5})\s+worker\s+processes[^.]{0,60}\.\s*Our\s+suggested\s+max\s+number\s+of"
         r"\s+worker[^.]{0,60}?is\s+(\d{1,5})",
-        around.paste.text,
+        around.paste.body,
     )
     figures = {
         "workers_created": int(match[1]) if match else None,
@@ -63,9 +63,9 @@ def _too_many(around: Around) -> Told:
 
 
 def _few_workers(around: Around) -> Told:
-    text = around.paste.text
+    text = around.paste.body
     loader = re.search(
-        r"(?:dataloader|The\s+['`])[,\s]*['`]?(?P<loader>\w{3,40}?dataloader(?:\s+\d{1,3})?)", text
+        r"(?:dataloader|The\s+['`])[,\s]*['`]?(?P<loader>\w{2,30}?\s?dataloader(?:\s+\d{1,3})?)", text
     )
     count = re.search(r"\(try\s+(?P<tried>\d{1,5})\s+which|num_workers=(?P<set>\d{1,5})", around.following)
     figures = {

@@ -5,8 +5,9 @@ from typing import Any
 
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
-_OPTIMIZER_STEP = re.compile(r"^[^#\n]*\b(?:\w*scaler\.step\(|\w*optim\w*\.step\()", re.MULTILINE)
-_SCHEDULER_STEP = re.compile(r"^[^#\n]*\b\w*sched\w*\.step\w*\(", re.MULTILINE)
+# Lines of code; in the warning itself, which may be broken into lines anywhere, the calls stand in backticks.
+_OPTIMIZER_STEP = re.compile(r"^[^#\n`]*\b(?:\w*scaler\.step\(|\w*optim\w*\.step\()[^\n`]*$", re.MULTILINE)
+_SCHEDULER_STEP = re.compile(r"^[^#\n`]*\b\w*sched\w*\.step\w*\([^\n`]*$", re.MULTILINE)
 
 
 def _scheduler_order(around: Around) -> Told:

@@ -2,6 +2,7 @@
 
 import re
 
+from course_lib.diagnose.faults.dataloader import IN_SHARED_MEMORY
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
 _DAMAGED = fault(
@@ -46,7 +47,7 @@ _DISK_FULL = fault(
 
 
 def _refused(around: Around) -> Told:
-    text = around.paste.text
+    text = around.paste.body
     operand = re.search(r"Unsupported\s+operand\s+(\d{1,3})\b", text)
     if operand:  # the number of a byte: the file is no pickle at all
         return _by_first_byte(chr(int(operand[1])))
@@ -144,7 +145,7 @@ def _class_missing(around: Around) -> Told | None:
 
 
 def _no_space(around: Around) -> Told | None:
-    if around.says("</torch_", "/dev/shm", "nccl"):
+    if around.says(*IN_SHARED_MEMORY, "nccl"):
         return None  # shared memory: read elsewhere
     return Told(_DISK_FULL)
 

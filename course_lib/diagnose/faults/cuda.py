@@ -16,7 +16,7 @@ _LATE = (
 
 
 def _assertion(around: Around) -> Told:
-    text = around.paste.text
+    text = around.paste.body
     match = _ASSERT.search(text)
     condition = match["condition"] if match else None
     figures = {"assertion": condition}
@@ -210,7 +210,7 @@ def _library(around: Around) -> Told | None:
         return None  # that is the cause
     status = re.search(
         r"\b(CU(?:BLAS|DNN|FFT|SPARSE|SOLVER)_(?:STATUS_)?\w{3,40})",
-        around.paste.text[around.offset : around.offset + 200],
+        around.paste.body[around.offset : around.offset + 200],
     )
     call = re.search(r"when\s+calling\s+`(\w{3,60})", around.following)
     figures = {"status": status[1] if status else None, "call": call[1] if call else None}

@@ -4,25 +4,38 @@ import re
 from typing import Any
 
 from course_lib.diagnose.faults.surroundings import last_batch, slurm_memory_gib
-from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
+from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, squeeze, wording
 from course_lib.diagnose.finding import Finding
 
+_SIGNALS = (
+    "Killed",
+    "Bus error",
+    "Segmentation fault",
+    "Aborted",
+    "Terminated",
+    "Hangup",
+    "Interrupt",
+    "Illegal instruction",
+    "Floating point exception",
+)
+_SIGNAL_OF = {squeeze(name): name for name in _SIGNALS}
 _KILLED_BY = re.compile(
-    r"DataLoader\s+worker\s+\(pid\s*(?P<pid>\d{1,10})\)\s+is\s+killed\s+by\s+signal:\s*(?P<signal>[A-Za-z "
-    r"]{3,40}?)\s*(?:\.|$|\n)"
+    rf"dataloaderworker\(pid(?P<pid>\d{{1,10}})\)iskilledbysignal:(?P<signal>{'|'.join(_SIGNAL_OF)})"
 )
 _EXITED = re.compile(
     r"DataLoader\s+worker\s+\(pid(?:\(s\))?\s*(?P<pids>[\d,\s]{1,200})\)\s+exited\s+unexpectedly"
 )
 _SHMMAX = re.compile(r"kernel\.shmmax\s*=\s*(\d{1,22})")
+IN_SHARED_MEMORY = ("</torch_", "/dev/shm", "multiprocessing/heap.py")
+"""Paths by which a file that could not be written is known to lie in shared memory, not on the disk."""
 _WORKERS = re.compile(r"\bnum_workers\s*[=:]\s*(\d{1,4})\b|\bnum_workers`?\s*=?\s*(\d{1,4})\b")
 
 
 def _by_signal(around: Around) -> Told | None:
-    match = _KILLED_BY.search(around.paste.text)
-    shmmax = _SHMMAX.search(around.paste.text)
+    match = _KILLED_BY.search(around.paste.lowered)
+    shmmax = _SHMMAX.search(around.paste.body)
     figures: dict[str, Any] = {
-        "signal": match["signal"] if match else None,
+        "signal": _SIGNAL_OF[match["signal"]] if match else None,
         "pid": int(match["pid"]) if match else None,
         "num_workers": _workers(around),
     }
@@ -45,7 +58,7 @@ def _by_signal(around: Around) -> Told | None:
 
 
 def _workers(around: Around) -> int | None:
-    match = _WORKERS.search(around.paste.text)
+    match = _WORKERS.search(around.paste.body)
     return int(match[1] or match[2]) if match else None
 
 
@@ -144,7 +157,7 @@ def _terminated(figures: dict[str, Any]) -> Finding:
 
 
 def _exited(around: Around) -> Told:
-    match = _EXITED.search(around.paste.text)
+    match = _EXITED.search(around.paste.body)
     figures: dict[str, Any] = {
         "pids": [int(n) for n in re.findall(r"\d{1,10}", match["pids"])] if match else None,
         "batches_done": last_batch(around.paste, around.offset),
@@ -195,6 +208,12 @@ _SHM_WRITE = fault(
     ("Freeing disk space: the path is in memory.", "GPU memory advice."),
     certainty="likely",
 )
+
+
+def _no_space(around: Around) -> Told | None:
+    return Told(_SHM_WRITE) if around.says(*IN_SHARED_MEMORY) and not around.says("nccl") else None
+
+
 _TIMEOUT = fault(
     "dataloader.timeout",
     "No batch came within the loader's time limit",
@@ -214,8 +233,10 @@ WORDINGS = (
             "unable to write to file </torch_",
             "unable to open shared memory object </torch_",
             "unable to allocate shared memory(shm)",
+            "unable to resize file </torch_",
         ),
         _SHM_WRITE,
     ),
+    wording("No space left on device", _no_space),
     wording("DataLoader timed out after", _TIMEOUT, r"after\s+(?P<timeout_s>\d{1,7})\s+seconds"),
 )

@@ -8,7 +8,7 @@ from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault,
 
 
 def _unused(around: Around) -> Told:
-    text = around.paste.text
+    text = around.paste.body
     indices = re.search(
         r"Parameter\s+indices\s+which\s+did\s+not\s+receive\s+grad\s+for\s+rank\s+(\d{1,6}):\s*([\d"
         r"\s]{1,2000})",
@@ -37,6 +37,11 @@ def _unused(around: Around) -> Told:
             "loss does not use, or that DDP cannot see (a custom class). Return only what the loss uses, as "
             "tensors, tuples or dicts."
         )
+    if around.says("your training graph has changed in this iteration"):
+        first = (
+            "static_graph=True was set, and this step used other layers than the first: leave it out, or "
+            "make every step use the same ones."
+        )
     return Told(
         fault(
             "ddp.unused_parameters",
@@ -61,7 +66,7 @@ def _unused(around: Around) -> Told:
 def _ready_twice(around: Around) -> Told:
     match = re.search(
         r"Parameter\s+at\s+index\s+(\d{1,6})(?:\s+with\s+name\s+([\w.]{1,200}?))?\s+has\s+been\s+marked",
-        around.paste.text,
+        around.paste.body,
     )
     figures = {"parameter_index": int(match[1]) if match else None, "parameter": match[2] if match else None}
     return Told(
@@ -87,9 +92,9 @@ def _ready_twice(around: Around) -> Told:
 def _ordinal(around: Around) -> Told:
     visible, processes = visible_devices(around.paste), processes_per_node(around.paste)
     code = re.search(
-        r"(?:cuda\s+runtime\s+error\s*\(|CUDA\s+error\s*\(?)(\d{1,4})\)", around.paste.text, re.IGNORECASE
+        r"(?:cuda\s+runtime\s+error\s*\(|CUDA\s+error\s*\(?)(\d{1,4})\)", around.paste.body, re.IGNORECASE
     )
-    asked = re.search(r"(?:set_device\(|cuda:|--gpus?(?:_id)?[= ])\s*(\d{1,3})\b", around.paste.text)
+    asked = re.search(r"(?:set_device\(|cuda:|--gpus?(?:_id)?[= ])\s*(\d{1,3})\b", around.paste.body)
     figures: dict[str, Any] = {
         "cuda_visible_devices": visible,
         "nproc_per_node": processes,
@@ -257,8 +262,14 @@ WORDINGS = (
         _OTHER_BACKEND,
         r"device\s+type\s+(?P<device>\w{2,10})",
     ),
-    wording("invalid device ordinal", _ordinal),
-    wording("Expected to have finished reduction in the prior iteration", _unused),
+    wording(("invalid device ordinal", "But your machine only has:", "Error: Invalid device id"), _ordinal),
+    wording(
+        (
+            "Expected to have finished reduction in the prior iteration",
+            "has parameters that were not used in producing the loss",
+        ),
+        _unused,
+    ),
     wording("Expected to mark a variable ready only once", _ready_twice),
     wording(
         (

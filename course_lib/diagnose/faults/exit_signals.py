@@ -8,13 +8,13 @@ from course_lib.diagnose.finding import Finding
 
 _GROWS = re.compile(
     r"(?:memory|ram|rss)\b[^.\n]{0,80}\b(?:larger and larger|grow\w*|increas\w*|leak\w*|keeps? "
-    r"rising|accumulat\w*)|memory\s+leak|leaks?\s+memory",
+    r"rising|accumulat\w*|climb\w*|(?:go(?:es|ing)?|fill\w*|pil(?:es|ing))\s+up)|memory\s+leak|leaks?\s+memory",
     re.IGNORECASE,
 )
 
 
 def _killed(around: Around, figures: dict[str, Any]) -> Finding:
-    if _GROWS.search(around.paste.text):
+    if _GROWS.search(around.paste.body):
         late = f" in epoch {figures['epoch']}" if figures["epoch"] is not None else ""
         return fault(
             "host_memory_leak",

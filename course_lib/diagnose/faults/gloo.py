@@ -7,7 +7,7 @@ from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault,
 
 def _gloo_sizes(around: Around) -> Told:
     match = re.search(
-        r"op\.preamble\.length\s*<=\s*op\.nbytes\.\s*(\d{1,15})\s*vs\.?\s*(\d{1,15})", around.paste.text
+        r"op\.preamble\.length\s*<=\s*op\.nbytes\.\s*(\d{1,15})\s*vs\.?\s*(\d{1,15})", around.paste.body
     )
     figures = {
         "bytes_sent": int(match[1]) if match else None,
@@ -29,7 +29,7 @@ def _gloo_sizes(around: Around) -> Told:
 
 
 def _gloo_timeout(around: Around) -> Told:
-    match = re.search(r"Timed\s+out\s+waiting\s+(\d{1,12})\s?ms", around.paste.text)
+    match = re.search(r"Timed\s+out\s+waiting\s+(\d{1,12})\s?ms", around.paste.body)
     figures = {"timeout_ms": int(match[1]) if match else None}
     return Told(
         fault(
@@ -48,7 +48,7 @@ def _gloo_timeout(around: Around) -> Told:
 
 
 def _monitored(around: Around) -> Told:
-    match = re.search(r"Ranks?\s+([\d, ]{1,200}?)\s+failed\s+to\s+pass\s+monitoredBarrier", around.paste.text)
+    match = re.search(r"Ranks?\s+([\d, ]{1,200}?)\s+failed\s+to\s+pass\s+monitoredBarrier", around.paste.body)
     ranks = [int(n) for n in re.findall(r"\d+", match[1])] if match else None
     figures = {"missing_ranks": ranks}
     who = f"Rank {', '.join(map(str, ranks))}" if ranks else "A rank"

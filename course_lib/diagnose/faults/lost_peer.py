@@ -34,6 +34,15 @@ def _closed(around: Around) -> Told | None:
     return Told(secondary(f"{whose} lost the connection to another rank", figures, figures["peer"]), figures)
 
 
+_FROM_THE_STORE = ("RuntimeError", "DistNetworkError", "DistStoreError", "DistBackendError", "DistError")
+
+
+def _broken_store(around: Around) -> Told | None:
+    """Words of the system that mean this only where torch's own store or group raised them."""
+    name = (around.exception or "").rpartition(".")[2]
+    return Told(_DEAD_STORE) if name in _FROM_THE_STORE else None
+
+
 _DEAD_STORE = fault(
     "ddp.secondary_failure",
     "The meeting point is gone: the process that kept it has ended",
@@ -62,10 +71,12 @@ WORDINGS = (
             "Failed to recv, got 0 bytes",
             "failed to send a keep-alive heartbeat",
             "dump signal from another rank",
+            "Received a dump signal due to a collective timeout",
             "RendezvousClosedError",
             "failed to shutdown the rendezvous",
             "Stop_waiting response is expected",
         ),
         _DEAD_STORE,
     ),
+    wording(("Broken pipe", "Connection reset by peer"), _broken_store),
 )

@@ -1,107 +1,19 @@
 """What does NCCL report: a rank that never came, a card used twice, a network or a driver that failed?"""
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from course_lib.diagnose.faults.nccl_watchdog import Waiting, waiting
 from course_lib.diagnose.faults.surroundings import settings
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 from course_lib.diagnose.finding import Finding
 
-_TIMEOUT = re.compile(
-    r"(?:\[Rank(?P<rank>\d{1,6})\])?Watchdogcaughtcollectiveoperationtimeout:WorkNCCL\((?:SeqNum=(?P<seq>"
-    r"\d{1,12}),)?"
-    r"OpType=(?P<op>[A-Za-z_]{1,40})(?:,NumelIn=(?P<numel>\d{1,15}),NumelOut=\d{1,15})?(?:,TensorShape=\[["
-    r"\d,]*\])?"
-    r",Timeout\(ms\)=(?P<timeout_ms>\d{1,12})\)(?:ranfor(?P<ran_ms>\d{1,12})milliseconds)?",
-    re.IGNORECASE,
-)
-_PROGRESS = re.compile(
-    r"\[[^\[\]]{0,60}Rank(?P<rank>\d{1,6})\][^\[\]]{0,100}?work:(?P<seq>\d{1,12}),lastenqueued(?:NCCL)?work:"
-    r"(?P<enqueued>\d{1,12}),lastcompleted(?:NCCL)?work:(?P<completed>\d{1,12})",
-    re.IGNORECASE,
-)
 _RAISED_LIMIT_MS = 1_800_000  # the default of old versions; since torch 2.1 it is 600,000 for NCCL
 _FIRST_COLLECTIVES = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Collectives that ran into the time limit, from the watchdog's lines."""
-
-    op: str
-    timeout_ms: int
-    ran_ms: int | None
-    numel: int | None
-    seq_by_rank: dict[int, set[int]]
-    seqs: list[int]
-    enqueued: dict[str, int]
-    completed: dict[str, int]
-    ops: set[str]
-
-    @property
-    def desynchronised(self) -> bool:
-        """Whether ranks wait in different collectives."""
-        by_rank = list(self.seq_by_rank.values())
-        apart = any(not (a & b) and (max(a) < min(b) or max(b) < min(a)) for a in by_rank for b in by_rank)
-        return apart or len(self.ops) > 1
-
-    @property
-    def who(self) -> str:
-        """What the progress of the ranks says about which one is missing; empty where it says nothing."""
-        waits_at = max(self.seqs, default=None)
-        if waits_at is None:
-            return ""
-        behind = [rank for rank, enqueued in self.enqueued.items() if enqueued < waits_at]
-        if behind:
-            return f" Rank {', '.join(sorted(behind, key=int))} has not come to collective {waits_at}."
-        named = sorted({*map(str, self.seq_by_rank), *self.enqueued}, key=int)
-        if len(named) < 2:
-            return ""
-        return f" Ranks {', '.join(named)} agree (they wait at {waits_at}): the missing one is elsewhere."
-
-    def figures(self) -> dict[str, Any]:
-        """As JSON data."""
-        return {
-            "format": "nccl_watchdog_v1" if self.numel is None else "nccl_watchdog_v2",
-            "op": self.op,
-            "seq": self.seqs[0] if self.seqs else None,
-            "numel": self.numel,
-            "timeout_ms": self.timeout_ms,
-            "ran_ms": self.ran_ms,
-            "ranks": {str(rank): min(seqs) for rank, seqs in sorted(self.seq_by_rank.items())},
-            "last_enqueued": self.enqueued,
-            "last_completed": self.completed,
-        }
-
-
-def waiting(around: Around) -> Waiting | None:
-    """The watchdog's figures; None where its words stand without them."""
-    text = around.paste.squeezed
-    matches = list(_TIMEOUT.finditer(text))[:500]
-    if not matches:
-        return None
-    by_rank: dict[int, set[int]] = {}
-    for match in matches:
-        if match["rank"] and match["seq"]:
-            by_rank.setdefault(int(match["rank"]), set()).add(int(match["seq"]))
-    progress = list(_PROGRESS.finditer(text))[:500]
-    first = matches[0]
-    return Waiting(
-        op=first["op"],
-        timeout_ms=int(first["timeout_ms"]),
-        ran_ms=int(first["ran_ms"]) if first["ran_ms"] else None,
-        numel=int(first["numel"]) if first["numel"] else None,
-        seq_by_rank=by_rank,
-        seqs=[int(m["seq"]) for m in matches if m["seq"]],
-        enqueued={m["rank"]: int(m["enqueued"]) for m in progress},
-        completed={m["rank"]: int(m["completed"]) for m in progress},
-        ops={m["op"] for m in matches},
-    )
-
-
 def _timeout(around: Around) -> Told:
-    found = waiting(around)
+    found = waiting(around.paste)
     set_here = settings(around.paste)
     if found is None:
         figures: dict[str, Any] = {"op": None, "timeout_ms": None, "env": set_here}
@@ -115,8 +27,8 @@ def _timeout(around: Around) -> Told:
         }
     if found.desynchronised:
         return Told(_desync(found, figures), figures, derived)
-    if found.timeout_ms > _RAISED_LIMIT_MS:
-        return Told(_deadlock(found, set_here, figures), figures, derived)
+    if found.timeout_ms is not None and found.timeout_ms > _RAISED_LIMIT_MS:
+        return Told(_deadlock(found.timeout_ms, set_here, figures), figures, derived)
     size = ""
     if found.numel is not None:
         size = (
@@ -137,7 +49,8 @@ def _missing_rank(size: str, figures: dict[str, Any], found: Waiting | None) -> 
     limit, who = "", ""
     if found is not None:
         who = found.who
-        limit = f" within {found.timeout_ms / 60000:.0f} minutes"
+        if found.timeout_ms is not None:
+            limit = f" within {found.timeout_ms / 60000:.0f} minutes"
         if found.seqs and min(found.seqs) <= _FIRST_COLLECTIVES:
             size += (
                 " It is one of the first collectives, so the ranks may never have reached each other: the "
@@ -170,7 +83,7 @@ def _desync(found: Waiting, figures: dict[str, Any]) -> Finding:
         for rank, seqs in sorted(found.seq_by_rank.items())
     )
     over = ""
-    if found.ran_ms is not None and found.ran_ms > 2 * found.timeout_ms:
+    if found.ran_ms is not None and found.timeout_ms is not None and found.ran_ms > 2 * found.timeout_ms:
         over = (
             f" It hung for {found.ran_ms / 3.6e6:.1f} hours, although the limit is "
             f"{found.timeout_ms / 60000:.0f} minutes."
@@ -178,7 +91,7 @@ def _desync(found: Waiting, figures: dict[str, Any]) -> Finding:
     return fault(
         "nccl.desync",
         "The ranks wait in different collectives",
-        f"{listed or ', '.join(sorted(found.ops))}: they have run different numbers of collectives. A "
+        f"{listed or ', '.join(found.ops)}: they have run different numbers of collectives. A "
         "branch that depends on the rank, uneven data, or work on rank 0 alone that calls a collective "
         f"(an all-reduce of a metric, saving, validation).{over}",
         (
@@ -191,7 +104,7 @@ def _desync(found: Waiting, figures: dict[str, Any]) -> Finding:
     )
 
 
-def _deadlock(found: Waiting, set_here: dict[str, str], figures: dict[str, Any]) -> Finding:
+def _deadlock(limit_ms: int, set_here: dict[str, str], figures: dict[str, Any]) -> Finding:
     against = ""
     if set_here.get("NCCL_P2P_DISABLE") == "1" and "NCCL_P2P_LEVEL" in set_here:
         against = " NCCL_P2P_DISABLE=1 and NCCL_P2P_LEVEL contradict each other."
@@ -199,7 +112,7 @@ def _deadlock(found: Waiting, set_here: dict[str, str], figures: dict[str, Any])
         against += " A wrong NCCL_SOCKET_IFNAME can itself cause the hang."
     return fault(
         "nccl.deadlock_not_slow",
-        f"A deadlock: the ranks waited the whole raised limit of {found.timeout_ms / 3.6e6:.1f} hours",
+        f"A deadlock: the ranks waited the whole raised limit of {limit_ms / 3.6e6:.1f} hours",
         "Nothing that is merely slow takes that long. The ranks do not meet: a branch that differs by "
         f"rank, or a connection that was never made.{against}",
         (
@@ -227,6 +140,34 @@ def _mismatch(around: Around) -> Told:
                 "A longer timeout.",
                 "TORCH_DISTRIBUTED_DEBUG=OFF: it hides the message, and the job hangs instead.",
             ),
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
+
+
+def _lagging(around: Around) -> Told:
+    """The report of TORCH_NCCL_DESYNC_DEBUG, which names who is behind."""
+    text = around.paste.body
+    never = re.findall(r"\[([\d,\s]{1,400})\]\s+are\s+the\s+lagging\s+ranks", text)
+    missed = re.findall(
+        r"\[([\d,\s]{1,400})\]\s+(?:finished\s+collective\s+#\d{1,12},\s*but\s+didn't\s+join|joined\s+but"
+        r"\s+didn't\s+finish)\s+collective\s+#(\d{1,12})",
+        text,
+    )
+    ranks = sorted({int(n) for part in [*never, *(m[0] for m in missed)] for n in re.findall(r"\d+", part)})
+    figures = {"lagging_ranks": ranks[:200] or None, "collective": int(missed[0][1]) if missed else None}
+    who = f"Rank {', '.join(map(str, ranks[:20]))}" if ranks else "A rank"
+    return Told(
+        fault(
+            "nccl.desync",
+            f"{who} lags behind: the ranks wait in different collectives",
+            "The report of NCCL's watchdog names the ranks that did not come, or did not finish. A branch "
+            "that depends on the rank, uneven data, an error, or a slow phase on those ranks alone.",
+            f"Look at the output of {who[0].lower() + who[1:]} and at where it stands (py-spy dump --pid): "
+            "an error, a branch, an uneven loader, a collective under `if rank == 0`.",
+            ("To raise the timeout.", "Debugging the ranks that waited."),
+            certainty="likely",
             evidence=evidence_of(figures),
         ),
         figures,
@@ -269,7 +210,11 @@ WORDINGS = (
         ),
         _some_failed,
     ),
-    wording("Heartbeat monitor timed out", _HEARTBEAT),
+    wording(("lagging ranks that caused this timeout", "ranks that caused the desync are"), _lagging),
+    wording(
+        ("Heartbeat monitor timed out", "ProcessGroupNCCL watchdog hang", "watchdog got stuck for"),
+        _HEARTBEAT,
+    ),
     wording(
         ("Distributed package doesn't have NCCL", "ProcessGroupNCCL is only supported with GPUs"), _NO_NCCL
     ),

@@ -30,7 +30,7 @@ _PEER = re.compile(r"(?:from|to)\s+(?:\S{1,60}\s)?(?P<peer>\[?[\w.:]{3,45}\]?<\d
 
 
 def _nccl_figures(around: Around) -> dict[str, Any]:
-    text = around.paste.text
+    text = around.paste.body
     last, name, version, peer = (
         _LAST_ERROR.search(text),
         _ERROR.search(text),
@@ -46,7 +46,7 @@ def _nccl_figures(around: Around) -> dict[str, Any]:
 
 
 def _duplicate(around: Around) -> Told:
-    found = list(dict.fromkeys(_PAIR.findall(around.paste.text)))[:200]
+    found = list(dict.fromkeys(_PAIR.findall(around.paste.body)))[:200]
     figures = {
         **_nccl_figures(around),
         "pairs": [[int(a), int(b)] for a, b, _ in found],
@@ -218,6 +218,23 @@ WORDINGS = (
     wording(("remote process exited or there was a network error", "ncclRemoteError"), _remote),
     wording(("ncclSystemError", "unhandled system error"), _system),
     wording(("ncclUnhandledCudaError", "unhandled cuda error"), _cuda),
-    wording(("ncclInvalidUsage", "NCCL Error 5: invalid usage", "NCCL error: invalid usage"), _usage),
-    wording(("ncclInternalError", "NCCL Error 3: internal error"), _internal),
+    wording(
+        (
+            "ncclInvalidUsage",
+            "NCCL Error 5: invalid usage",
+            "NCCL error: invalid usage",
+            "invalid usage, NCCL version",
+            "invalid usage (run with NCCL_DEBUG",
+        ),
+        _usage,
+    ),
+    wording(
+        (
+            "ncclInternalError",
+            "NCCL Error 3: internal error",
+            "internal error, NCCL version",
+            "internal error (run with NCCL_DEBUG",
+        ),
+        _internal,
+    ),
 )

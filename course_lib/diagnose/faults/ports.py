@@ -8,8 +8,7 @@ from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault,
 from course_lib.diagnose.finding import Finding
 
 _LISTEN_PORT = re.compile(
-    r"(?:failed\s+to\s+bind\s+to|failed\s+to\s+listen\s+on)\s+\S{0,60}?:(?P<bound>\d{1,5})\b|\bport:\s*"
-    r"(?P<named>\d{1,5})\b"
+    r"failedto(?:bindto|listenon(?!any))[^(,]{0,60}?:(?P<bound>\d{1,5})(?!\d)|port(?::|`)(?P<named>\d{1,5})(?!\d)"
 )
 
 
@@ -41,7 +40,7 @@ def _listen(around: Around) -> Told | None:
     text = around.paste.line_before(around.offset) + around.following
     errno, code = ERRNO.search(text), _CODE.search(text)
     system, name = SYSTEM_ERROR.search(text), _NAME.search(text)
-    port = _LISTEN_PORT.search(around.paste.text)
+    port = _LISTEN_PORT.search(around.paste.lowered)
     numbers = [abs(int(m[1] or m[2] if m.re is ERRNO else m[1])) for m in (errno, code, system) if m]
     figures: dict[str, Any] = {
         "port": int(port["bound"] or port["named"]) if port else None,
@@ -138,6 +137,7 @@ WORDINGS = (
             "Only one usage of each socket address",
             "server socket has failed to bind",
             "EADDRNOTAVAIL",
+            "but another process is utilizing it",
         ),
         _listen,
     ),

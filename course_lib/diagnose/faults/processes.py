@@ -18,7 +18,7 @@ _NOT_PICKLED = re.compile(
 
 
 def _unpicklable(around: Around) -> Told:
-    text = around.paste.text
+    text = around.paste.body
     primary, what = _PRIMARY.search(text), _NOT_PICKLED.search(text)
     figures: dict[str, Any] = {
         "exceptions": exceptions(around.paste),
@@ -63,7 +63,7 @@ def _echo_of_pickle(around: Around) -> Told | None:
     """'Ran out of input' in a child: the parent's error is not in the text."""
     if not around.says("spawn_main", "multiprocessing", "reduction.pickle", "from_parent"):
         return None  # an empty file that was unpickled
-    if _NOT_PICKLED.search(around.paste.text):
+    if _NOT_PICKLED.search(around.paste.body):
         return None
     return Told(
         fault(
@@ -187,8 +187,9 @@ WORDINGS = (
     ),
     wording(
         (
-            "before the current process has finished its bootstrapping phase",
-            "forgotten to use the proper idiom in the main module",
+            "attempt has been made to start a new process before",
+            "process has finished its bootstrapping phase",
+            "forgotten to use the proper idiom",
         ),
         _GUARD,
     ),

@@ -11,7 +11,7 @@ from course_lib.diagnose.finding import Finding
 def _missing_variable(around: Around) -> Told:
     match = re.search(
         r"environment\s+variable\s+(\w{2,40})\s+expected|KeyError:\s*['\"](\w{2,40})['\"]",
-        around.paste.text[max(around.offset - 200, 0) :],
+        around.paste.body[max(around.offset - 200, 0) :],
     )
     figures = {"variable": (match[1] or match[2]) if match else None}
     name = figures["variable"] or "A variable of the launcher"
@@ -48,7 +48,7 @@ _CONNECT = re.compile(
 def _unreachable(around: Around) -> Told | None:
     if around.says("keep-alive heartbeat", "failed to shutdown the rendezvous"):
         return None  # the connection was there, and broke: lost_peer.py
-    text = around.paste.text
+    text = around.paste.body
     match, errno = _CONNECT.search(around.following) or _CONNECT.search(text), ERRNO.search(around.following)
     limit = re.search(r"timed\s+out\s+after\s+(\d{1,9})\s?(ms|s)\b", around.following)
     figures: dict[str, Any] = {
@@ -138,14 +138,14 @@ _UNKNOWN_NAME = fault(
 
 
 def _clients(around: Around) -> Told:
-    match = re.search(r"(\d{1,6})\s*/\s*(\d{1,6})\s+clients\s+joined", around.paste.text)
+    match = re.search(r"(\d{1,6})\s*/\s*(\d{1,6})\s+clients\s+joined", around.paste.body)
     barrier = re.search(
         r"world_size\s*=\s*(\d{1,6}),\s*(?:worker_count|num_workers_joined)\s*=\s*(\d{1,6})",
-        around.paste.text,
+        around.paste.body,
     )
     joined = int(match[1]) if match else int(barrier[2]) if barrier else None
     expected = int(match[2]) if match else int(barrier[1]) if barrier else None
-    limit = re.search(r"Timed\s+out\s+after\s+(\d{1,8})\s+seconds", around.paste.text)
+    limit = re.search(r"Timed\s+out\s+after\s+(\d{1,8})\s+seconds", around.paste.body)
     figures = {"joined": joined, "world_size": expected, "timeout_s": int(limit[1]) if limit else None}
     if joined is not None and expected is not None and joined > expected:
         return Told(
@@ -183,6 +183,12 @@ def _clients(around: Around) -> Told:
         ),
         figures,
     )
+
+
+def _silent_store(around: Around) -> Told | None:
+    name = (around.exception or "").rpartition(".")[2]
+    at_the_store = name in ("RuntimeError", "DistStoreError", "DistNetworkError", "DistBackendError")
+    return _clients(around) if at_the_store else None
 
 
 _LIBUV = fault(
@@ -237,6 +243,7 @@ WORDINGS = (
         ("gai error", "Name or service not known", "nodename nor servname provided", "getaddrinfo failed"),
         _UNKNOWN_NAME,
     ),
+    wording("Socket Timeout", _silent_store),
     wording(
         (
             "clients joined",

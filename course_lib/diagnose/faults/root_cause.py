@@ -31,13 +31,13 @@ _LEVELS = {
     "nccl.deadlock_not_slow": 3,
     "nccl.one_rank_missing_or_slow": 3,
     "gloo.one_rank_missing_or_slow": 3,
-    "nccl.watchdog_stuck": 3,
-    "ddp.secondary_failure": 4,
-    "dataloader.worker_terminated": 5,
-    "torchrun.aborted": 5,
-    "torchrun.terminated_from_outside": 5,
-    "torchrun.rank_raised_an_error": 6,
-    "torchrun.rank_failed_error_above": 7,
+    "nccl.watchdog_stuck": 4,
+    "ddp.secondary_failure": 5,
+    "dataloader.worker_terminated": 6,
+    "torchrun.aborted": 6,
+    "torchrun.terminated_from_outside": 6,
+    "torchrun.rank_raised_an_error": 7,
+    "torchrun.rank_failed_error_above": 8,
 }
 
 

@@ -28,7 +28,7 @@ _MISMATCH = re.compile(
 
 
 def _keys(around: Around) -> Told:
-    text = around.paste.text
+    text = around.paste.body
     keys: dict[str, list[str]] = {"Missing": [], "Unexpected": []}
     for which, names in _LISTED.findall(text)[:20]:
         keys[which] += re.findall(r"[\"']([^\"'\n]{1,200})[\"']", names)

@@ -24,7 +24,9 @@ _VERSION = re.compile(
     re.IGNORECASE,
 )
 _EPOCH = re.compile(
-    r"\bepochs?\s*[:=#\[(]*\s*(?P<number>\d{1,6})|\b(?P<ordinal>[a-z]{3,12})\s+epoch\b", re.IGNORECASE
+    r"\bepochs?\s*[:=#\[(]*\s*(?P<number>\d{1,6})|\b(?P<nth>\d{1,3})(?:st|nd|rd|th)\s+epoch\b"
+    r"|\b(?P<ordinal>[a-z]{3,12})\s+epoch\b",
+    re.IGNORECASE,
 )
 _ORDINALS = [
     "first",
@@ -102,11 +104,11 @@ def _gib(number: str, unit: str) -> float:
 
 
 def last_epoch(paste: Paste) -> int | None:
-    """The last epoch that the text names, as a number or in words up to the twentieth."""
+    """The last epoch that the text names, as a number, or as an ordinal up to the twentieth in words."""
     epoch = None
     for match in _EPOCH.finditer(paste.text):
-        if match["number"]:
-            epoch = int(match["number"])
+        if match["number"] or match["nth"]:
+            epoch = int(match["number"] or match["nth"])
         elif match["ordinal"].lower() in _ORDINALS:
             epoch = _ORDINALS.index(match["ordinal"].lower()) + 1
     return epoch

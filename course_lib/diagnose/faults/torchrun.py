@@ -12,6 +12,7 @@ from course_lib.diagnose.faults.exit_signals import BY_SIGNAL
 from course_lib.diagnose.faults.surroundings import last_epoch, last_step
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 from course_lib.diagnose.finding import Finding
+from course_lib.diagnose.paste import Paste
 
 # By number, also where the system that reads the paste has other signals.
 _NAMES = {
@@ -27,34 +28,38 @@ _NAMES = {
 }
 _NUMBERS = {name: number for number, name in _NAMES.items()}
 _CODE = re.compile(
-    r"(?:exit\s?code|exit\s+status|return\s+code)\s*[:=]?\s*(?P<code>-?\d{1,10})\b", re.IGNORECASE
+    r"(?:exit\s?code|exit\s*status|return\s*code)\s*[:=]?\s*(?P<code>-?\d{1,10})\b", re.IGNORECASE
 )
 # What Windows calls the crashes that elsewhere are signals.
 _WINDOWS_CRASHES = {-1073741819: 11, 3221225477: 11, -1073741571: 11, -1073740791: 6, 3221226505: 6}
+# bash sets the command apart by several blanks; zsh writes the word in lower case, after job and process.
 _KILLED_LINE = re.compile(
-    r"^(?:[^\n]{0,100}:)?\s*(?:\d{1,10}\s+)?Killed(?:\s+\S*python[^\n]*)?\s*$", re.MULTILINE
+    r"^(?:(?:[^\n]{0,100}:)?[ \t]*(?:\[\d{1,4}\][+-]?\s+)?(?:\d{1,10}\s+)?Killed(?:[ \t]{2,}\S[^\n]*|"
+    r"[ \t]+\S*python[^\n]*)?"
+    r"|[ \t]*\[\d{1,4}\]\s*[+-]?\s*\d{1,10}\s+killed\s[^\n]*)[ \t]*$",
+    re.MULTILINE,
 )
 _FAILED = re.compile(
     r"failed\s*\(exitcode:\s*(?P<code>-?\d{1,5})\)\s*local_rank:\s*(?P<local_rank>\d{1,5})\s*\(pid:\s*"
     r"(?P<pid>\d{1,10})\)"
 )
 _BLOCK = re.compile(
-    r"rank\s*:?\s*(?P<rank>\d{1,6})\s*\(local[_ ]rank:\s*(?P<local_rank>\d{1,5})\)\s*exit\s?code\s*:\s*"
+    r"rank\s*:?\s*(?P<rank>\d{1,6})\s*\(local[_ ]?rank:\s*(?P<local_rank>\d{1,5})\)\s*exit\s?code\s*:\s*"
     r"(?P<code>-?\d{1,5})\s*\(pid:\s*"
     r"(?P<pid>\d{1,10})\)",
     re.IGNORECASE,
 )
 _SIGNAL = re.compile(
-    r"Signal\s+(?P<number>\d{1,3})\s*\((?P<name>SIG[A-Z]{2,6})\)(?:\s+received\s+by\s+PID\s+(?P<pid>"
+    r"Signal\s*(?P<number>\d{1,3})\s*\((?P<name>SIG[A-Z]{2,6})\)(?:\s*received\s*by\s*PID\s*(?P<pid>"
     r"\d{1,10}))?",
     re.IGNORECASE,
 )
 _DIED = re.compile(r"<Signals\.(?P<name>SIG[A-Z]{2,6}):\s*(?P<number>\d{1,3})>")
 _SPAWNED = re.compile(
-    r"process\s+(?P<rank>\d{1,6})\s+terminated\s+with\s+(?:signal\s+(?P<name>SIG[A-Z]{2,6})|exit\s+code\s+"
+    r"process\s*(?P<rank>\d{1,6})\s*terminated\s*with\s*(?:signal\s*(?P<name>SIG[A-Z]{2,6})|exit\s*code\s*"
     r"(?P<code>-?\d{1,5}))"
 )
-_GOT = re.compile(r"Process\s+(?P<pid>\d{1,10})\s+got\s+signal:\s*(?P<number>\d{1,3})")
+_GOT = re.compile(r"Process\s*(?P<pid>\d{1,10})\s*got\s*signal:\s*(?P<number>\d{1,3})")
 _CPU_MEMORY = re.compile(r"CPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
 _GPU_MEMORY = re.compile(r"GPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
 _RAISED = re.compile(
@@ -94,9 +99,15 @@ class Ended:
         return code - 128 if code is not None and code in (134, 135, 137, 139, 143) else None
 
 
-def ended(text: str) -> Ended:
+def ended(paste: Paste) -> Ended:
     """Who failed first, from torchrun's block, its log line, or multiprocessing's exception."""
-    cause = text.find("Root Cause")
+    found = _ended(paste.text)
+    # Where a terminal broke a word or a number, only the text without blanks has it whole.
+    return _ended(paste.squeezed) if found.exitcode is None and found.signal is None else found
+
+
+def _ended(text: str) -> Ended:
+    cause = max(text.find("Root Cause"), text.find("RootCause"))
     block = _BLOCK.search(text, max(cause, 0)) or _BLOCK.search(text)
     failed, got, died, spawned = (
         _FAILED.search(text),
@@ -124,8 +135,8 @@ def ended(text: str) -> Ended:
 
 
 def _child(around: Around) -> Told:
-    end = ended(around.paste.text)
-    cpu, gpu = _CPU_MEMORY.findall(around.paste.text), _GPU_MEMORY.findall(around.paste.text)
+    end = ended(around.paste)
+    cpu, gpu = _CPU_MEMORY.findall(around.paste.body), _GPU_MEMORY.findall(around.paste.body)
     figures: dict[str, Any] = {
         "exitcode": end.exitcode,
         "signal": end.signal,
@@ -147,7 +158,7 @@ def _child(around: Around) -> Told:
 
 def _own_error(around: Around) -> str | None:
     """The last error in the text that is not the launcher's."""
-    for match in reversed(list(_RAISED.finditer(around.paste.text[:2_000_000]))):
+    for match in reversed(list(_RAISED.finditer(around.paste.body[:2_000_000]))):
         if not match["name"].endswith(_LAUNCHERS):
             return f"{match['name']}: {match['text'].strip()}"[:300]
     return None
@@ -186,7 +197,7 @@ def _rank_failed(figures: dict[str, Any], raised: str | None) -> Finding:
 
 def _killed_line(around: Around) -> Told | None:
     """The shell's own word, on a line of its own; the word inside a sentence means nothing."""
-    return _told_killed(around) if _KILLED_LINE.search(around.paste.text) else None
+    return _told_killed(around) if _KILLED_LINE.search(around.paste.body) else None
 
 
 def _told_killed(around: Around) -> Told:
@@ -211,6 +222,7 @@ WORDINGS = (
             "failed (exitcode:",
             "exitcode  :",
             "died with <Signals.",
+            ") received by PID",
             "terminated with signal SIG",
             "terminated with exit code",
             "SignalException",

@@ -66,7 +66,7 @@ class Around:
     @property
     def following(self) -> str:
         """The text from the words on, at most 4,000 characters."""
-        return self.paste.text[self.offset : self.offset + _FIGURES_WITHIN]
+        return self.paste.body[self.offset : self.offset + _FIGURES_WITHIN]
 
     def says(self, *words: str) -> bool:
         """Whether the paste has any of these words, blanks and case left out."""
@@ -75,7 +75,7 @@ class Around:
 
     def search(self, pattern: str) -> re.Match[str] | None:
         """The first match of a pattern in the whole text, any case."""
-        return re.search(pattern, self.paste.text, re.IGNORECASE)
+        return re.search(pattern, self.paste.body, re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

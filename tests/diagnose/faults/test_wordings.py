@@ -96,6 +96,55 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         {"rank": 2},
     ),
     ("RuntimeError: Distributed package doesn't have NCCL built in", "ddp.nccl_not_available", {}),
+    (
+        "[rank7]:[E1206 18:44:12 ProcessGroupNCCL.cpp:1537] [PG 0 Rank 7] Timeout at NCCL work: 77, last "
+        "enqueued NCCL work: 80, last completed NCCL work: 76.",
+        "nccl.one_rank_missing_or_slow",
+        {"op": None, "ranks": {"7": 77}, "last_enqueued": {"7": 80}, "last_completed": {"7": 76}},
+    ),
+    (
+        "[PG ID 0 PG GUID 0(default_pg) Rank 3]  failure detected by watchdog at work sequence id: 9 PG "
+        "status: last enqueued work: 12, last completed work: 8",
+        "nccl.one_rank_missing_or_slow",
+        {"ranks": {"3": 9}, "last_enqueued": {"3": 12}, "last_completed": {"3": 8}},
+    ),
+    (  # two process groups: each counts for itself, so the numbers prove no difference
+        watchdog(rank=0, seq=610, numel=9) + "\n[PG ID 1 PG GUID 3 Rank 0] Exception (either an error or "
+        "timeout) detected by watchdog at work: 610, last enqueued NCCL work: 616, last completed NCCL work: "
+        "609.\n" + watchdog(rank=1, seq=12, numel=9) + "\n[PG ID 2 PG GUID 9 Rank 1] Exception (either an "
+        "error or timeout) detected by watchdog at work: 12, last enqueued NCCL work: 14, last completed "
+        "NCCL work: 11.",
+        "nccl.one_rank_missing_or_slow",
+        {"ranks": {"0": 610, "1": 12}},
+    ),
+    (
+        "\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
+        "\t   - [2, 5] finished collective #41, but didn't join collective #42 (count from 1)",
+        "nccl.desync",
+        {"lagging_ranks": [2, 5], "collective": 42},
+    ),
+    (
+        "\t - [3] are the lagging ranks that caused this timeout. They never joined any collectives",
+        "nccl.desync",
+        {"lagging_ranks": [3], "collective": None},
+    ),
+    (
+        "RuntimeError: NCCL error in: ProcessGroupNCCL.cpp:31, invalid usage, NCCL version 2.7.8",
+        "nccl.invalid_usage",
+        {"nccl_version": "2.7.8"},
+    ),
+    (
+        "NCCL error in: NCCLUtils.hpp:219, internal error (run with NCCL_DEBUG=WARN for details), NCCL "
+        "version 2.18.5",
+        "nccl.internal_error",
+        {},
+    ),
+    (
+        "[F ProcessGroupNCCL.cpp:1557] [Rank 0] Terminating the process after attempting to dump debug info, "
+        "due to ProcessGroupNCCL watchdog hang.",
+        "nccl.watchdog_stuck",
+        {},
+    ),
     # the meeting point
     (
         "[W socket.cpp:601] [c10d] The client socket has failed to connect to [host1]:29500 (errno: 111 - "
@@ -169,6 +218,19 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "ddp.missing_environment_variable",
         {},
     ),
+    (
+        "ConnectionError: Tried to launch distributed communication on port `29500`, but another process is "
+        "utilizing it. Please specify a different port.",
+        "ddp.port_in_use",
+        {"port": 29500},
+    ),
+    ("RuntimeError: Socket Timeout", "ddp.rank_missing_at_start", {"joined": None}),
+    (
+        "[2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store "
+        "by key '0', but store->get('0') got error: wait timeout after 600000ms",
+        "ddp.rank_missing_at_start",
+        {},
+    ),
     # gloo and DDP
     (
         "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Connection closed by peer "
@@ -225,6 +287,19 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
     (
         "[enforce fail at gloo/transport/tcp/device.cc:84] ifa != nullptr. Unable to find address for: eth7",
         "gloo.no_network_interface",
+        {},
+    ),
+    ("RuntimeError: Connection reset by peer", "ddp.secondary_failure", {}),
+    ("torch.distributed.DistNetworkError: Broken pipe", "ddp.secondary_failure", {}),
+    (
+        "RuntimeError: It looks like your LightningModule has parameters that were not used in producing the "
+        "loss returned by training_step.",
+        "ddp.unused_parameters",
+        {},
+    ),
+    (
+        "You requested gpu: [0, 1, 2, 3]\n But your machine only has: [0, 1]",
+        "ddp.more_processes_than_gpus",
         {},
     ),
     # how processes end
@@ -290,6 +365,24 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "ddp.rank_missing_at_start",
         {"joined": None},
     ),
+    ("[1]    88123 killed     python train.py", "host_oom_killer", {}),
+    ("[1]+  Killed                  python train.py", "host_oom_killer", {}),
+    (
+        "/bin/bash: line 1: 1234 Killed                  torchrun --nproc-per-node 4 train.py",
+        "host_oom_killer",
+        {"signal": "SIGKILL"},
+    ),
+    (
+        "It dies in the 7th epoch, RAM usage goes up all the time.\nfailed (exitcode: -9) local_rank: 0 "
+        "(pid: 18) of binary: python",
+        "host_memory_leak",
+        {"epoch": 7},
+    ),
+    (
+        "traceback : Signal 15 (SIGTERM) received by PID 99",
+        "torchrun.terminated_from_outside",
+        {"signal": "SIGTERM", "pid": 99},
+    ),
     # loaders
     (
         "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault.",
@@ -352,6 +445,22 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "multiprocessing/popen_spawn_win32.py, in __init__\nBrokenPipeError: [Errno 32] Broken pipe",
         "dataloader.child_died_at_start",
         {},
+    ),
+    (
+        "RuntimeError: unable to resize file </torch_771_88_0> to the right size: No space left on device",
+        "dataloader.shm_full",
+        {},
+    ),
+    (
+        "  File multiprocessing/heap.py, line 77\nOSError: [Errno 28] No space left on device",
+        "dataloader.shm_full",
+        {},
+    ),
+    (
+        "UserWarning: The dataloader, train dataloader, does not have many workers which may be a "
+        "bottleneck. (try 12 which is the number of cpus on this machine)",
+        "dataloader.few_workers_hint",
+        {"loader": "train dataloader", "workers_suggested": 12},
     ),
     # CUDA
     (
@@ -504,8 +613,16 @@ def test_a_terminal_may_break_the_lines_anywhere(
     width = rng.randint(40, 100)
     broken = "\n".join(text[i : i + width] for i in range(0, len(text), width))
     assert expected.partition(".")[0] in {f.id.partition(".")[0] for f in explain(broken).findings}
-    in_a_log = "\n".join(f"[rank0]: {line}" for line in text.split("\n"))
-    assert explain(in_a_log).findings[0].id == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [case[:2] for case in CASES], ids=[case[1] for case in CASES])
+def test_what_others_write_around_the_lines_does_not_matter(text: str, expected: str) -> None:
+    lines = text.split("\n")
+    for margin in ("[rank0]: {}", "3: {}", "\x1b[31m{}\x1b[0m", "\u2502 {} \u2502", "> {}\r"):
+        assert explain("\n".join(margin.format(line) for line in lines)).findings[0].id == expected
+    pieces = (line[i : i + 76] for line in lines for i in range(0, len(line), 76))
+    framed = "\n".join(f"\u2502 {piece:76} \u2502" for piece in pieces)
+    assert expected.partition(".")[0] in {f.id.partition(".")[0] for f in explain(framed).findings}
 
 
 @pytest.mark.parametrize(
