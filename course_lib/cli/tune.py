@@ -2,7 +2,9 @@
 
 import importlib
 import json
+import re
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,17 @@ import click
 from course_lib.cli.output import json_option, print_json
 from course_lib.errors import CourseError
 
+MOST_IN_A_BATCH = 1_000_000
+_ABSENT = object()
+
 
 @click.command(epilog="Example: course tune my_data:train_set --batch 64 --step-ms 18")
 @click.argument("dataset", metavar="MODULE:DATASET")
-@click.option("--batch", type=click.IntRange(1), help="Samples in a batch; by default the loader's, or 32.")
+@click.option(
+    "--batch",
+    type=click.IntRange(1, MOST_IN_A_BATCH),
+    help="Samples in a batch; by default the loader's, or 32.",
+)
 @click.option(
     "--step-ms",
     type=click.FloatRange(0, 600_000),
@@ -40,13 +49,19 @@ def tune(dataset: str, batch: int | None, step_ms: float, seconds: float, as_jso
     from course_lib.train.emulate import EmulatedStep
     from course_lib.train.loading import tune as find_settings
 
-    tuned = find_settings(
-        load_dataset(dataset),
-        EmulatedStep(step_ms / 1000),
-        batch_size=batch,
-        budget_seconds=seconds,
-        progress=not as_json and sys.stderr.isatty(),
-    )
+    step, found = EmulatedStep(step_ms / 1000), load_dataset(dataset)
+    try:
+        tuned = find_settings(
+            found,
+            step,
+            batch_size=batch,
+            budget_seconds=seconds,
+            progress=not as_json and sys.stderr.isatty(),
+        )
+    except CourseError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the learner's own data set raises
+        raise CourseError(why_not_loaded(error, dataset)) from error
     if as_json:
         print_json(json.loads(tuned.to_json()))
     else:
@@ -58,13 +73,16 @@ def load_dataset(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute.isidentifier():
         raise CourseError(f'{name!r} names no data set: write "module:dataset", as in my_data:train_set.')
+    if module_name.endswith(".py"):
+        raise CourseError(f"Leave the ending out, as in an import: {module_name[:-3]}:{attribute}.")
     sys.path.insert(0, str(Path.cwd()))  # workers that start anew get this path too
     try:
-        found = getattr(importlib.import_module(module_name), attribute, None)
-    except Exception as error:  # whatever the learner's own module raises
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CourseError(f"The module {module_name!r} cannot be imported here ({told}).") from error
-    if found is None:
+        found = getattr(importlib.import_module(module_name), attribute, _ABSENT)
+    except (Exception, SystemExit) as error:  # whatever the learner's own module raises
+        raise CourseError(
+            f"The module {module_name!r} cannot be imported here ({_first_line(error)})."
+        ) from error
+    if found is _ABSENT:
         raise CourseError(f"There is no {attribute!r} in {module_name}: check its spelling.")
     is_data = hasattr(found, "__getitem__") or hasattr(found, "__iter__")
     if isinstance(found, type) or not is_data:
@@ -72,13 +90,46 @@ def load_dataset(name: str) -> Any:
     return found
 
 
+def why_not_loaded(error: BaseException, name: str) -> str:
+    """One sentence on what a data set raised, here or in a worker, and where in the learner's own file."""
+    from course_lib.train.launch_result import is_own_code
+    from course_lib.train.loading.faults import KINDS
+
+    text = str(error)
+    if any(re.search(sign, text) for sign in KINDS["killed_worker"].signs):
+        return (
+            f"A worker that loads {name} was ended without a word, nearly always because memory ran out: "
+            "keep less in the data set, or give a smaller batch."
+        )
+    kind, said = type(error).__name__, _first_line(error)
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if "Original Traceback" in text:  # raised in a worker, whose traceback comes as text
+        places = [(file, int(line)) for file, line in re.findall(r'File "(.+?)", line (\d+)', text)]
+        kind, _, said = text.strip().splitlines()[-1].partition(": ")
+    own = [(file, line) for file, line in places if is_own_code(file) and not _is_of_the_course(file)]
+    where = f" in {Path(own[-1][0]).name}, line {own[-1][1]}" if own else ""
+    cure = "let one sample load first, as in dataset[0]."
+    if any(re.search(sign, text) for sign in KINDS["different_sizes"].signs):
+        cure = "its samples must be cut or padded to one size, in the data set or by a collate_fn."
+    return f"{name} raised {kind} ({said.rstrip('. ')}){where}: {cure}"
+
+
 def _made_by(factory: Any, name: str) -> Any:
     if not callable(factory):
         raise CourseError(
-            f"{name} is a {type(factory).__name__}: give a data set, a DataLoader, or a function."
+            f"{name} is of type {type(factory).__name__}: give a data set, a DataLoader, or a function."
         )
     try:
         return factory()
-    except Exception as error:
-        told = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CourseError(f"{name}() made no data set ({told}): it must need no arguments.") from error
+    except (Exception, SystemExit) as error:
+        raise CourseError(
+            f"{name}() made no data set ({_first_line(error)}): it must need no arguments."
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _is_of_the_course(file: str) -> bool:
+    return Path(file).is_relative_to(Path(__file__).parents[1])

@@ -1,18 +1,36 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from course_lib.cli.main import main
 
+NO_SIGNALS = pytest.mark.skipif(os.name != "posix", reason="this system kills without a signal")
 DATA = """
-import time, torch
+import os, time, torch
 class Slow(torch.utils.data.Dataset):
     def __len__(self): return 100
     def __getitem__(self, index):
         time.sleep(0.005)
         return torch.zeros(3)
 train_set = Slow()
+class Broken(Slow):
+    def __getitem__(self, index): raise ValueError("7.jpg is no picture\\nat all")
+class Exits(Slow):
+    def __getitem__(self, index): raise SystemExit(3)
+class BrokenInWorkers(Slow):
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info(): raise KeyError("late")
+        return super().__getitem__(index)
+class KilledInWorkers(Slow):
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info(): os.kill(os.getpid(), 9)
+        return super().__getitem__(index)
+class Sizes(Slow):
+    def __getitem__(self, index): return torch.zeros(index + 1)
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self): return iter(())
 number = 3
 def broken(): raise ValueError("no disk")
 """
@@ -21,6 +39,7 @@ def broken(): raise ValueError("no disk")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "tune_data.py").write_text(DATA, encoding="utf-8")
+    (tmp_path / "tune_leaves.py").write_text("raise SystemExit(4)", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
     return tmp_path
@@ -52,7 +71,9 @@ def test_the_settings_stand_on_top(folder: Path, capsys: pytest.CaptureFixture[s
         ("nowhere:train_set", "cannot be imported here (No module named 'nowhere')"),
         ("tune_data:trainset", "There is no 'trainset' in tune_data"),
         ("tune_data:broken", "made no data set (no disk)"),
-        ("tune_data:number", "is a int"),
+        ("tune_data:number", "is of type int"),
+        ("tune_data.py:train_set", "Leave the ending out, as in an import: tune_data:train_set"),
+        ("tune_leaves:train_set", "cannot be imported here (4)"),
         ("os:sep", "A str cannot be loaded from"),
     ],
 )
@@ -61,6 +82,36 @@ def test_what_names_no_data_set_is_told(
 ) -> None:
     assert run(name) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        (
+            "Broken",
+            "tune_data:Broken raised ValueError (7.jpg is no picture) in tune_data.py, line 10: let one",
+        ),
+        ("Exits", "raised SystemExit (3) in tune_data.py, line 12"),
+        ("BrokenInWorkers", "raised KeyError ('late') in tune_data.py, line 15"),
+        pytest.param("KilledInWorkers", "was ended without a word", marks=NO_SIGNALS),
+        ("Sizes", "must be cut or padded to one"),
+        ("Stream", "gave no batch"),
+    ],
+)
+def test_what_a_data_set_raises_is_one_sentence(
+    folder: Path, capfd: pytest.CaptureFixture[str], name: str, says: str
+) -> None:
+    assert run(f"tune_data:{name}", "--batch", "4", "--seconds", "1") == 2
+    told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("course:")]
+    assert len(told) == 1
+    assert says in told[0]
+
+
+def test_a_batch_larger_than_the_data_set_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("tune_data:train_set", "--batch", "1000000") == 2
+    assert "has 100 samples, fewer than a batch of 1,000,000" in capsys.readouterr().err
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

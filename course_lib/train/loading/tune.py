@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import torch
 
+from course_lib.bounds import number_in, whole_in
 from course_lib.errors import CourseError
 from course_lib.machine import available_memory_bytes, usable_cores
 from course_lib.train.batch import to_device
@@ -69,12 +70,11 @@ def tune(
         CourseError: nothing can be loaded, or an argument makes no sense. What the data set raises is passed
             on.
     """
-    if not budget_seconds > 0 or (most_workers is not None and most_workers < 0):
-        raise CourseError(
-            f"{budget_seconds} s and {most_workers} workers at most tune nothing: give some seconds, and 0 "
-            "workers or more."
-        )
+    number_in(budget_seconds, "The time for tuning, in seconds,", 0.01, 86_400)
+    if most_workers is not None:
+        whole_in(most_workers, "The largest number of workers", 0, 1024)
     source = Source.of(dataset, batch_size, collate_fn)
+    _check_size(source.dataset, batch_size)
     where = torch.device(device if device is not None else getattr(step, "device", "cpu"))
     with _listener(progress) as tell:
         search = _Search(source, StepBench(step, where), budget_seconds, free_memory_bytes, tell)
@@ -278,6 +278,15 @@ class _Search:
         return settings
 
 
+def _check_size(dataset: Any, batch_size: int | None) -> None:
+    """A batch that was asked for is no larger than the data set. Raises CourseError."""
+    samples = len(dataset) if hasattr(dataset, "__len__") else None
+    if batch_size is not None and samples is not None and batch_size > samples:
+        raise CourseError(
+            f"The data set has {samples:,} samples, fewer than a batch of {batch_size:,}: give a smaller one."
+        )
+
+
 def _shared_free_bytes() -> int | None:
     try:
         return int(psutil.disk_usage("/dev/shm").free)
@@ -292,10 +301,10 @@ def _listener(progress: bool | Progress) -> Iterator[Progress]:
         return
     from tqdm.auto import tqdm
 
-    with tqdm(desc="tuning", total=100, disable=not progress, bar_format="{desc} |{bar}| {postfix}") as bar:
+    with tqdm(total=100, disable=not progress, bar_format="{desc} |{bar}|") as bar:
 
         def tell(share: float, doing: str) -> None:
-            bar.set_postfix_str(doing, refresh=False)
+            bar.set_description_str(f"tuning: {doing}", refresh=False)
             bar.update(round(100 * share) - bar.n)
 
         yield tell

@@ -97,8 +97,12 @@ def test_what_cannot_be_tuned_is_told() -> None:
             tune(wrong, step, progress=False)
     with pytest.raises(CourseError, match="batch size"):
         tune(Sleeping(), step, batch_size=0, progress=False)
-    with pytest.raises(CourseError, match="tune nothing"):
+    with pytest.raises(CourseError, match="time for tuning, in seconds, cannot be 0"):
         tune(Sleeping(), step, budget_seconds=0, progress=False)
+    with pytest.raises(CourseError, match="number of workers cannot be -1"):
+        tune(Sleeping(), step, most_workers=-1, progress=False)
+    with pytest.raises(CourseError, match="fewer than a batch of 1,000"):
+        tune(Sleeping(length=64), step, batch_size=1000, progress=False)
 
 
 def test_settings_are_arguments_of_a_loader() -> None:
