@@ -47,6 +47,7 @@ STALL_COLOURS: Mapping[str, str] = {
     "slower step": GREY,
 }
 _STEP = TIME_COLOURS["backward"]
+_ON_WHITE = {"fc": "white", "ec": "none", "pad": 0.8}  # under a number, so that no line runs through it
 
 
 def plot_stall(
@@ -99,7 +100,7 @@ def plot_climb(climb: Climb, *, title: str = "How well the card is fed") -> Pict
     rungs = climb.rungs
     left = max(width_in(rung.name, TEXT_PT) for rung in rungs) + 0.3
     height = _BAR_IN * len(rungs)
-    figure = new_figure(_TITLE_IN + height + _AXIS_IN + 0.05, title)
+    figure = new_figure(_TITLE_IN + 0.4 + height + _AXIS_IN + 0.05, title)
     axes = add_axes(figure, left, _AXIS_IN, WIDTH_IN - left - 0.75, height)
     axes.set(xlim=(0, 100), ylim=(len(rungs), 0), yticks=[], xlabel="share of the step alone (%), measured")
     axes.spines["left"].set_visible(False)
@@ -109,6 +110,8 @@ def plot_climb(climb: Climb, *, title: str = "How well the card is fed") -> Pict
         axes.add_patch(Rectangle((share, row + 0.12), max(0, 100 - share), 0.76, fc=TIME_COLOURS["data"]))
         axes.text(-2, row + 0.5, rung.name, ha="right", va="center", fontsize=TEXT_PT, color=INK)
         axes.text(102, row + 0.5, f"{share:.0f} %", va="center", fontsize=TEXT_PT, color=INK)
+    works = "the step works (emulated)" if climb.emulated else "the step works"
+    legend(figure, {works: _STEP, "it waits": TIME_COLOURS["data"]}, _TITLE_IN)
     told = "; ".join(f"{rung.name}: {rung.of_alone:.0%}" for rung in rungs).replace("%", " %")
     return Picture(figure, f"{title}. Blue: the step works; orange: it waits. {told}.")
 
@@ -149,6 +152,8 @@ def plot_sweep(
         predicted = [tuned.predicted(number) for number in numbers]
         axes.plot(numbers, predicted, LINE_STYLES["predicted"], color=QUIET, lw=1.4)
     ordered = sorted(measured)
+    if tuned is None:
+        axes.plot(ordered, [measured[n] for n in ordered], color=_STEP, lw=0.8, alpha=0.5)
     axes.plot(ordered, [measured[n] for n in ordered], "o", color=_STEP, markersize=7)
     for number in ordered:
         axes.annotate(
@@ -159,7 +164,11 @@ def plot_sweep(
             ha="center",
             fontsize=SMALL_PT,
             color=INK,
+            bbox=_ON_WHITE,
         )
+    if limit and limit > 1.2 * highest:
+        text = f"the step alone: {format_count(limit)} a second, far above this picture"
+        axes.text(most + 0.4, 1.19 * highest, text, ha="right", va="top", fontsize=SMALL_PT, color=INK)
     if limit and limit <= 1.2 * highest:
         axes.axhline(limit, color="black", lw=1.4)
         axes.text(

@@ -56,13 +56,14 @@ step = EmulatedStep(batch_size / 3482)
 folder = write_photographs("images", photographs)
 dataset = Photographs(folder)
 print(f"{step}, for a batch of {batch_size}")
-print(f"{len(dataset)} files of {sum(f.stat().st_size for f in folder.iterdir()) / len(dataset) / 1024:.0f} KiB")
+size = sum(file.stat().st_size for file in folder.iterdir()) / len(dataset)
+print(f"{len(dataset)} files of {size / 1024:.0f} KiB")
 
 # %%
 from course_lib.teach.plots import show_images
 
 shown = [(dataset[i][0] * 0.22 + 0.45).clamp(0, 1) for i in range(8)]  # back to colours
-show_images(shown, title="Eight photographs, cut at random", ink=False)
+show_images(shown, title="Eight of them, cut at random", ink=False)
 
 # %% [markdown]
 # ## The card waits
@@ -85,7 +86,7 @@ def clock_it(loader, steps):
 
 wait_s, work_s = clock_it(loader, steps=1 if quick else 3)
 print(f"each step waits {1000 * wait_s:.0f} ms and works {1000 * work_s:.0f} ms")
-print(f"the card works {work_s / (wait_s + work_s):.0%} of the time")
+print(f"the card works {100 * work_s / (wait_s + work_s):.0f} % of the time")
 
 # %% [markdown]
 # Nearly all of each second nothing is computed. A card twice as fast would change almost nothing.
@@ -120,7 +121,7 @@ with profile(activities=[ProfilerActivity.CPU]) as trace:
 named = [event for event in trace.key_averages() if "DataLoader" in event.key]
 profiler_s = sum(event.cpu_time_total for event in named) / 1e6
 print(f"torch.profiler: a batch takes {1000 * profiler_s:.0f} ms ({named[0].key})")
-print(f"our split:      a step waits {1000 * starved.wait_s:.0f} ms, most of it {starved.largest}")
+print(f"our split:      a step waits {1000 * starved.wait_s:.0f} ms, mostly {starved.largest}")
 
 # %% [markdown]
 # The guide that this course grew out of says that a beginner's card is used for less than 30 % of the time, and that
@@ -130,9 +131,9 @@ print(f"our split:      a step waits {1000 * starved.wait_s:.0f} ms, most of it 
 busy = 1 - starved.waiting
 judge(
     "start.idle", "holds when" if busy < 0.30 else "fails",
-    number=100 * busy, unit="% of the time at work, beside an emulated RTX 3090",
-    note=f"photographs are decoded without workers; a batch takes {starved.wait_s / starved.step_alone_s:.1f} "
-    "times as long as the whole step",
+    number=round(100 * busy, 1), unit="% of the time at work, beside an emulated RTX 3090",
+    note="photographs are decoded without workers; a batch takes "
+    f"{starved.wait_s / starved.step_alone_s:.0f} times as long as the whole step",
 )
 
 # %% [markdown]
@@ -182,10 +183,12 @@ from course_lib.train.loading.timeline import record_timeline
 
 few = 16  # a small batch, so that the picture has something to show
 slower = EmulatedStep(0.06)
-timelines = {
-    f"{n} worker{'s' if n != 1 else ''}": record_timeline(dataset, slower, LoaderSettings(n), batch_size=few, batches=5 if quick else 8)
-    for n in (0, 1, min(2, cores))
-}
+timelines = {}
+for n in (0, 1, min(2, cores)):
+    name, settings = f"{n} worker{'s' if n != 1 else ''}", LoaderSettings(n)
+    timelines[name] = record_timeline(
+        dataset, slower, settings, batch_size=few, batches=5 if quick else 8
+    )
 plot_timeline(timelines, title=f"Batches of {few} beside a step of 60 ms (emulated)")
 
 # %% [markdown]
@@ -215,15 +218,18 @@ with tqdm(total=100, bar_format="{desc} |{bar}|") as bar:
         bar.set_description_str(doing)
         bar.update(round(100 * share) - bar.n)
 
-    up = climb(way_up(folder, cores=cores), step, batch_size=batch_size, budget_s=budget_s, progress=follow)
+    set_ups = way_up(folder, cores=cores)
+    up = climb(set_ups, step, batch_size=batch_size, budget_s=budget_s, progress=follow)
 up
 
 # %%
 plot_climb(up, title=f"Batches of {batch_size} beside an RTX 3090 (emulated)")
 
 # %% [markdown]
-# "No effect" is a result too: it says that the spread of the measurements is larger than the difference. A larger
-# prefetch cannot help where batches are made too slowly all the time. A shelf evens out only what is uneven.
+# Each gain is over the line before. "No effect" is a result too: if there is one, it is less than a tenth. "Not
+# certain" is none: the measurements spread so much that only the range can be told. Measure longer then, with a
+# larger `budget_s`. A larger prefetch cannot help where batches are made too slowly all the time: a shelf evens out
+# only what is uneven.
 #
 # What remains of the gap? With JPEG files your cores are the limit: each picture takes some milliseconds of one core, and no
 # setting makes more cores. The memory map has nothing to decode. Through a *worker* its batches still pay for the way
@@ -234,9 +240,11 @@ plot_climb(up, title=f"Batches of {batch_size} beside an RTX 3090 (emulated)")
 
 # %%
 jpeg_s, raw_s = up.rungs[0].rate.median, up.rungs[-1].rate.median
-print(f"from {up.rungs[0].of_alone:.0%} to {up.rungs[-1].of_alone:.0%} of the card: {raw_s / jpeg_s:.0f} times as fast")
-print("other recipes to try alone:", ", ".join(recipes(folder, cores=cores)))
-print(gain_of("persistent workers", folder, step, batch_size=batch_size, cores=cores, budget_s=budget_s))
+first, last = 100 * up.rungs[0].of_alone, 100 * up.rungs[-1].of_alone
+print(f"from {first:.0f} % to {last:.0f} % of the card: {raw_s / jpeg_s:.0f} times as fast")
+print("each recipe can be tried alone:", *recipes(folder, cores=cores), sep="\n    ")
+alone = {"batch_size": batch_size, "cores": cores, "budget_s": budget_s}
+print("\n" + str(gain_of("persistent workers", folder, step, **alone)))
 
 # %% [markdown]
 # ## How many workers?
@@ -269,8 +277,9 @@ tuned
 from course_lib.claims import best_num_workers
 from course_lib.train.loading.rules import lightning_suggestion
 
-guide = best_num_workers(cores, gpus=1)
-marks = {"the guide, with 1 GPU": guide, "Lightning": lightning_suggestion(cores), "tune": tuned.settings.num_workers}
+guide, lightning = best_num_workers(cores, gpus=1), lightning_suggestion(cores)
+chosen = tuned.settings.num_workers
+marks = {"the guide, with 1 GPU": guide, "Lightning": lightning, "tune": chosen}
 plot_sweep(sweep, tuned=tuned, marks=marks, title="A slow disk (emulated), batches of 16")
 
 # %%
@@ -278,8 +287,9 @@ by_guide = run_trial(source, LoaderSettings(guide), bench, budget_s).samples_per
 best = max(*sweep.values(), tuned.samples_per_second, by_guide)
 judge(
     "loading.workers", "fails" if by_guide < 0.95 * best else "holds when",
-    number=100 * by_guide / best, unit="% of the best throughput here with the guide's number",
-    note=f"it gives {guide}; workers that wait for a disk keep no core busy, so {tuned.settings.num_workers} are better"
+    number=round(100 * by_guide / best),
+    unit="% of the best throughput here with the guide's number",
+    note=f"it gives {guide}; workers that wait for a disk keep no core busy: {chosen} are better"
     if by_guide < 0.95 * best else "as many workers as cores are enough for this data set",
 )
 
@@ -297,7 +307,8 @@ judge(
 from course_lib.teach.labs import loading as lab
 
 few_cores = min(2, cores)
-points = {n: lab.measure_rate(16, n, folder=folder, budget_s=budget_s).median for n in (0, few_cores)}
+rates = {n: lab.measure_rate(16, n, folder=folder, budget_s=budget_s) for n in (0, few_cores)}
+points = {n: rate.median for n, rate in rates.items()}
 plot_sweep(points, title="Photographs, batches of 16, beside an RTX 3090 (emulated)")
 
 # %%
@@ -312,14 +323,15 @@ lab.lab()
 # %%
 from course_lib.train.loading.faults import KINDS, provoke
 
-chosen = ["same_augmentations"] if quick else ["same_augmentations", "class_of_a_notebook", "too_many_open_files"]
-seen = [provoke(kind) for kind in tqdm(chosen, desc="faults, in children")]
-for fault in seen:
-    print(fault, "\n")
+kinds = ["same_augmentations"]
+if not quick:
+    kinds += ["class_of_a_notebook", "too_many_open_files"]
+for fault in [provoke(kind) for kind in tqdm(kinds, desc="faults, in children")]:
+    display(fault)
 
 # %% [markdown]
-# The first is the most dangerous one, because **nothing fails**: all workers draw the same random numbers, and the
-# model sees half the variety. Three more of this silent kind are in the list. Try one: `provoke("shared_file")`.
+# The same augmentations are the most dangerous fault, because **nothing fails**: all workers draw the same random
+# numbers, and with two of them the model sees half the variety. Three more of this silent kind are in the list. Try one: `provoke("shared_file")`.
 
 # %%
 for kind, known in KINDS.items():
@@ -332,7 +344,8 @@ for kind, known in KINDS.items():
 # %%
 judge(
     "capstone.pipeline", "cannot be tested here",
-    number=100 * starved.waiting, unit="% of the time of our first loader was waiting for data",
+    number=round(100 * starved.waiting),
+    unit="% of the time of our first loader was waiting for data",
     note="it would take many people's trainings, counted",
 )
 
@@ -343,8 +356,8 @@ judge(
 
 # %% tags=["exercise"]
 # Exercise 4.1 · 6 minutes · ●●○
-# A share of the time (0 to 1) is made faster by a factor; the rest stays as it is. How many times as fast
-# is the whole? (This is Amdahl's law.)
+# A share of the time (0 to 1) is made faster by a factor; the rest stays as it is.
+# How many times as fast is the whole? (This is Amdahl's law.)
 def amdahl(share: float, factor: float) -> float:
     # solution
     return 1 / (1 - share + share / factor)
@@ -354,8 +367,8 @@ check("loading.amdahl", amdahl)
 
 # %% tags=["exercise"]
 # Exercise 4.2 · 4 minutes · ●○○
-# One worker makes a batch in make_s seconds; a step uses it up in step_s. How many workers are needed, at the
-# fewest, so that the step never waits? (There are cores enough.)
+# One worker makes a batch in make_s seconds; a step uses it up in step_s. How many workers
+# are needed, at the fewest, so that the step never waits? (There are cores enough.)
 import math
 
 def workers_needed(make_s: float, step_s: float) -> int:
@@ -367,8 +380,9 @@ check("loading.workers_needed", workers_needed)
 
 # %% tags=["exercise"]
 # Exercise 4.3 · 8 minutes · ●●●
-# How many seconds does each step wait, once all is running? Without workers the batch is made before the step, in
-# make_s seconds. With workers, all of them make batches all the time, also while the step runs.
+# How many seconds does each step wait, once all is running? Without workers the batch is made
+# before the step, in make_s seconds. With workers, all of them make batches all the time, also
+# while the step runs.
 def waiting_s(make_s: float, step_s: float, workers: int) -> float:
     # solution
     if workers == 0:
@@ -380,8 +394,8 @@ check("loading.waiting", waiting_s)
 
 # %% tags=["exercise"]
 # Exercise 4.4 · 4 minutes · ●●○
-# Somebody measures on 2 cores: 110 pictures a second with 0 workers, 200 with 2, 201 with 8. Both cores are at 99 %,
-# and the card works 12 % of the time. What is the limit?
+# Somebody measures on 2 cores: 110 pictures a second with 0 workers, 200 with 2, 201 with 8.
+# Both cores are at 99 %, and the card works 12 % of the time. What is the limit?
 #   "a"  the disk           "b"  the card        "c"  the cores, by decoding
 #   "d"  too few workers    "e"  handing the batches over
 # solution
@@ -400,8 +414,7 @@ check("loading.limit", limit)
 my_dataset = Photographs(folder, wire="uint8")
 my_step_s = 0.2
 
-mine = tune(my_dataset, EmulatedStep(my_step_s), batch_size=32, budget_seconds=3 if quick else 30)
-print(mine)
+tune(my_dataset, EmulatedStep(my_step_s), batch_size=32, budget_seconds=3 if quick else 30)
 
 # %% [markdown]
 # ## What to remember

@@ -36,6 +36,8 @@ def test_the_way_up_is_a_bar_for_each_set_up() -> None:
     picture = plot_climb(up)
     assert "first: 25 %; last: 100 %" in picture.alt
     assert "25 %" in texts(picture.figure)
+    named = [text.get_text() for text in picture.figure.texts]
+    assert {"the step works (emulated)", "it waits"} <= set(named)
 
 
 def test_a_sweep_marks_the_rules() -> None:
@@ -43,7 +45,9 @@ def test_a_sweep_marks_the_rules() -> None:
     assert "0 workers 100, 2 workers 180" in picture.alt
     assert "the guide suggests 2" in picture.alt
     assert "the step alone" in texts(picture.figure)
-    assert "the step alone" not in texts(plot_sweep({0: 1.0}, alone=4000.0).figure)
+    far = plot_sweep({0: 1.0}, alone=4000.0)
+    assert "the step alone: 4 k a second, far above this picture" in texts(far.figure)
+    assert far.figure.axes[0].get_ylim()[1] == pytest.approx(1.2)
     with pytest.raises(CourseError, match="Nothing was measured"):
         plot_sweep({})
 

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -28,6 +29,7 @@ from course_lib.units import format_seconds
 
 NOT_HERE = "cannot be provoked here: "
 _ENDED_S = 10.0
+COLUMNS = 90  # of printed text: a notebook breaks longer lines in the middle of a word
 
 
 class Explanation(NamedTuple):
@@ -169,7 +171,11 @@ class ProvokedFault:
 
     def __str__(self) -> str:
         head = f"{self.title[0].upper()}{self.title[1:]} (a child of {format_seconds(self.seconds)})"
-        return "\n".join([head, *(f"  {name + ':':12} {text}" for name, text in self._rows())])
+        rows = [
+            textwrap.fill(text, COLUMNS, initial_indent=f"  {name + ':':12} ", subsequent_indent=" " * 15)
+            for name, text in self._rows()
+        ]
+        return "\n".join([head, *rows])
 
     def _repr_html_(self) -> str:
         rows = "".join(

@@ -81,7 +81,11 @@ def measure(
         step_alone_s=step_alone_s,
         wait_s=wait_s,
         transfer_s=transfer_s,
-        stall=None if cost is None else split_stall(cost, wait_s, transfer_s, step_s - step_alone_s),
+        stall=None
+        if cost is None
+        else split_stall(
+            cost, wait_s, transfer_s, step_s - step_alone_s, in_process=_all_in_this_process(loader)
+        ),
         first_batch_s=tuple(first_batch_s),
         batches=len(rows),
         num_workers=num_workers,
@@ -90,15 +94,20 @@ def measure(
     )
 
 
-def split_stall(cost: BatchCost, wait_s: float, transfer_s: float, slower_s: float) -> dict[StallPart, float]:
+def split_stall(
+    cost: BatchCost, wait_s: float, transfer_s: float, slower_s: float, *, in_process: bool = False
+) -> dict[StallPart, float]:
     """Give the wait of a step to the parts that making a batch consists of, in their proportion.
 
-    No part can be waited for longer than it takes: what is left over is handing over. Workers that are ahead
-    hide some of each part, so the proportion stays. Seconds, of one step.
+    With workers, no part can be waited for longer than it takes: what is left over is handing over. Workers
+    that are ahead hide some of each part, so the proportion stays. A loader that makes its batches
+    `in_process` hands nothing over: its wait is the making, also where that takes longer than in the probe.
+    Seconds, of one step.
     """
     parts = (cost.read_s, cost.decode_s, cost.collate_s, cost.share_s)
     whole = sum(parts)
-    given = [min(part, wait_s * part / whole) if whole else 0.0 for part in parts]
+    shared_out = [wait_s * part / whole if whole else 0.0 for part in parts]
+    given = shared_out if in_process else [min(*pair) for pair in zip(parts, shared_out, strict=True)]
     rest = max(0.0, wait_s - sum(given))
     return {
         "reading": given[0],
@@ -113,6 +122,11 @@ def _cost_of(loader: Iterable[Any], budget_s: float) -> BatchCost | None:
     if not isinstance(loader, DataLoader):
         return None
     return probe(loader, budget_s=budget_s * (1 - ALONE - CACHED - REAL))
+
+
+def _all_in_this_process(loader: Any) -> bool:
+    """Whether no worker and no pinning stands between making a batch and having it."""
+    return not loader.num_workers and not (loader.pin_memory and torch.cuda.is_available())
 
 
 def _first_batches(loader: Iterable[Any]) -> list[Any]:

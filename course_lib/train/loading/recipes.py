@@ -36,6 +36,7 @@ from course_lib.units import format_count
 
 Progress = Callable[[float, str], None]
 DISK_S = 0.002  # of the emulated slow disk, for each file
+LITTLE = 1.1  # a factor that is called no effect, where the measurements allow nothing larger
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,40 @@ class Gain:
         return self.after.median / self.before.median
 
     @property
+    def between(self) -> tuple[float, float]:
+        """The least and the largest factor that the windows of the two measurements allow."""
+        return self.after.low / self.before.high, self.after.high / self.before.low
+
+    @property
     def told_apart(self) -> bool:
-        """Whether the windows of before and after do not overlap: else there is no effect to report."""
-        return self.after.low > self.before.high or self.after.high < self.before.low
+        """Whether the windows of before and after do not overlap: else the difference may be chance."""
+        low, high = self.between
+        return low > 1 or high < 1
+
+    @property
+    def null(self) -> bool:
+        """Whether any effect that there may be is less than a tenth."""
+        low, high = self.between
+        return not self.told_apart and low >= 1 / LITTLE and high <= LITTLE
+
+    @property
+    def effect(self) -> str:
+        """The factor, "no effect", or, where the windows allow much and little, how much and how little."""
+        if self.told_apart:
+            return f"x {self.factor:.2f}"
+        low, high = self.between
+        said = "no effect" if self.null else "not certain"
+        return f"{said}: x {low:.2f} to {high:.2f}"
 
     def __str__(self) -> str:
-        effect = f"{self.factor:.2f} times as fast" if self.told_apart else "no effect to be seen here"
         before, after = format_count(self.before.median), format_count(self.after.median)
+        low, high = self.between
+        if self.told_apart:
+            effect = f"{self.factor:.2f} times as fast"
+        elif self.null:
+            effect = f"no effect ({low:.2f} to {high:.2f} times as fast)"
+        else:
+            effect = f"not certain in so short a time: {low:.2f} to {high:.2f} times as fast"
         return f"{self.recipe}: {before} to {after} samples/s, {effect}"
 
 
@@ -105,8 +133,9 @@ class Climb:
         """Name, samples a second, share of the step alone, and the gain over the rung before."""
         made = []
         for before, rung in zip((None, *self.rungs), self.rungs, strict=False):
-            gain = "" if before is None else _effect(Gain(rung.name, before.rate, rung.rate))
-            made.append((rung.name, f"{format_count(rung.rate.median)}/s", f"{rung.of_alone:.0%}", gain))
+            gain = "" if before is None else Gain(rung.name, before.rate, rung.rate).effect
+            share = f"{100 * rung.of_alone:.0f} %"
+            made.append((rung.name, f"{format_count(rung.rate.median)}/s", share, gain))
         return made
 
     def __str__(self) -> str:
@@ -208,9 +237,9 @@ def way_up(folder: str | Path, *, cores: int) -> Iterator[SetUp]:
     yield SetUp("JPEG files, no worker", Photographs(folder))
     yield SetUp(f"{cores} workers", Photographs(folder), helped)
     yield SetUp("prefetch 4 in place of 2", Photographs(folder), more)
-    yield SetUp("uint8 over the wire", Photographs(folder, wire="uint8"), helped)
-    yield SetUp("decoded to size", Photographs(folder, wire="uint8", decode_to_size=True), helped)
-    yield SetUp("files resized once", Photographs(resize_once(folder), wire="uint8"), helped)
+    yield SetUp("uint8 over the wire", Photographs(folder, wire="uint8"), more)
+    yield SetUp("decoded to size", Photographs(folder, wire="uint8", decode_to_size=True), more)
+    yield SetUp("files resized once", Photographs(resize_once(folder), wire="uint8"), more)
     mapped = MemoryMappedPhotographs(write_memory_map(folder))
     yield SetUp("memory map, no worker", mapped)
     yield SetUp("memory map, 1 worker", mapped, LoaderSettings(1, persistent_workers=True))
@@ -271,7 +300,3 @@ def _epoch_rates(source: Source, settings: LoaderSettings, bench: StepBench, bud
 
 def _bench(step: Step) -> StepBench:
     return StepBench(step, torch.device(getattr(step, "device", "cpu")))
-
-
-def _effect(gain: Gain) -> str:
-    return f"x {gain.factor:.2f}" if gain.told_apart else "no effect"

@@ -43,6 +43,15 @@ class LoaderSettings:
         """The arguments as they are typed."""
         return ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
 
+    def brief(self) -> str:
+        """What may differ from one trial to the next, in words."""
+        said = f"{self.num_workers} worker{'' if self.num_workers == 1 else 's'}"
+        if self.num_workers and self.prefetch_factor is not None:
+            said += f", prefetch_factor {self.prefetch_factor}"
+        if self.threads is not None:
+            said += f", {self.threads} thread{'' if self.threads == 1 else 's'} for the step"
+        return said
+
     def to_json(self) -> dict[str, Any]:
         """All of it as plain data."""
         return asdict(self)

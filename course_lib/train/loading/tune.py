@@ -200,7 +200,7 @@ class _Search:
 
     def _try(self, settings: LoaderSettings, why: str) -> None:
         """Run a real loader with these settings beside the step, for a moment."""
-        self.tell(min(0.95, 0.2 + 0.2 * len(self.trials)), f"trying {settings.code()}")
+        self.tell(min(0.95, 0.2 + 0.2 * len(self.trials)), f"trying {settings.brief()}")
         if settings.threads is not None:
             torch.set_num_threads(settings.threads)
         left = max(0.2, self.budget_s - (time.perf_counter() - self.begin))

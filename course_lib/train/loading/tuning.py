@@ -2,6 +2,7 @@
 
 import html
 import json
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
@@ -24,6 +25,7 @@ SENTENCES: Mapping[Limit, str] = {
 
 
 NEARLY = 0.95  # of the step alone: from here on it counts as fed
+COLUMNS = 90  # of printed text: a notebook breaks longer lines in the middle of a word
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,9 @@ class Tuning:
     def _table(self) -> list[tuple[str, str, str, str]]:
         return [
             (
-                trial.settings.code(),
+                trial.settings.brief(),
                 f"{format_count(trial.samples_per_second)}/s",
-                f"first batch after {format_seconds(trial.first_batch_s)}",
+                f"starts in {format_seconds(trial.first_batch_s)}",
                 trial.why,
             )
             for trial in self.trials
@@ -133,10 +135,16 @@ class Tuning:
     def __str__(self) -> str:
         rows = self._table()
         wide = [max(len(row[column]) for row in rows) for column in range(3)]
-        lines = ["  ".join(f"{cell:{w}}" for cell, w in zip(row, wide, strict=False)) for row in rows]
-        why = [row[3] for row in rows]
-        trials = [f"  {line}  {reason}" for line, reason in zip(lines, why, strict=True)]
-        return "\n".join([self._title(), *trials, *self._notes()])
+        trials = [
+            "  ".join(["", *(f"{cell:{w}}" for cell, w in zip(row, wide, strict=False)), row[3]])
+            for row in rows
+        ]
+        lines = [
+            *_wrapped(self._title()),
+            *trials,
+            *(line for note in self._notes() for line in _wrapped(note)),
+        ]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         code, _, rest = self._title().partition("\n")
@@ -152,3 +160,8 @@ class Tuning:
             f"<table><thead><tr><th>trial</th><th>samples</th><th>start</th><th>why</th></tr></thead>"
             f"<tbody>{rows}</tbody></table><p>{notes}</p>"
         )
+
+
+def _wrapped(text: str) -> list[str]:
+    """The lines of a text, broken between words."""
+    return [part for line in text.splitlines() for part in textwrap.wrap(line, COLUMNS)]

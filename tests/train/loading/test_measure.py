@@ -110,6 +110,13 @@ def test_no_part_is_waited_for_longer_than_it_takes() -> None:
     assert (proportional["reading"], proportional["decoding"]) == pytest.approx((0.15, 0.05))
 
 
+def test_without_workers_nothing_is_handed_over_also_where_making_takes_longer_than_in_the_probe() -> None:
+    made = cost(read_s=0.03, decode_s=0.01)
+    alone = split_stall(made, wait_s=0.12, transfer_s=0.001, slower_s=0, in_process=True)
+    assert (alone["reading"], alone["decoding"]) == pytest.approx((0.09, 0.03))
+    assert alone["transfer"] == pytest.approx(0.001)
+
+
 def test_a_batch_that_is_fetched_at_once_is_fetched_at_once_by_the_probe() -> None:
     class AtOnce(Sleeping):
         def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:

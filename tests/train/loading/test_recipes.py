@@ -3,6 +3,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from loading_data_sets import Sleeping
 
 from course_lib.errors import CourseError
@@ -32,10 +34,28 @@ def test_a_gain_is_measured_and_a_spread_that_overlaps_is_no_effect(folder: Path
     gain = gain_of("__getitems__", folder, EmulatedStep(0), batch_size=4, budget_s=0.2)
     assert gain.before.median > 0
     assert gain.factor > 0
-    near = Gain("x", Rate(100, 90, 110, 3), Rate(105, 95, 115, 3))
+    none = Gain("x", Rate(100, 98, 102, 3), Rate(101, 99, 103, 3))
+    unsure = Gain("x", Rate(100, 60, 110, 3), Rate(105, 95, 130, 3))
     far = Gain("x", Rate(100, 90, 110, 3), Rate(205, 195, 215, 3))
-    assert "no effect" in str(near)
+    assert (none.effect, far.effect) == ("no effect: x 0.97 to 1.05", "x 2.05")
+    assert unsure.effect == "not certain: x 0.86 to 2.17"
+    assert "no effect (0.97 to 1.05" in str(none)
+    assert "not certain" in str(unsure)
     assert "2.05 times as fast" in str(far)
+
+
+RATES = st.lists(st.floats(1, 1e6), min_size=1, max_size=5).map(Rate.of)
+
+
+@given(RATES, RATES)
+def test_a_large_difference_is_never_called_no_effect(before: Rate, after: Rate) -> None:
+    gain = Gain("x", before, after)
+    low, high = gain.between
+    assert low <= gain.factor * (1 + 1e-9)
+    assert gain.factor <= high * (1 + 1e-9)
+    assert gain.null + gain.told_apart <= 1
+    if gain.null:
+        assert 0.9 <= gain.factor <= 1.11
 
 
 def test_waiting_beside_each_other_is_a_gain_and_a_thread_hides_loading(
