@@ -134,7 +134,7 @@ class Money:
 
     def __post_init__(self) -> None:
         _finite(self.amount, "an amount of money")
-        if not re.fullmatch(r"[A-Z]{3}", self.currency):
+        if not isinstance(self.currency, str) or not re.fullmatch(r"[A-Z]{3}", self.currency):
             raise CourseError(
                 f"{self.currency!r} is no currency: write its three letters, for example USD or CNY."
             )

@@ -3,13 +3,14 @@
 import click
 
 from course_lib.cli.output import json_option, print_json
+from course_lib.cli.values import Finite
 
 
 @click.command(epilog="Example: course calibrate --device cpu")
 @click.option("--device", help="cpu, cuda or mps; the best one of this machine if not given.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(5, 120),
+    type=Finite(5, 120),
     default=90,
     show_default=True,
     help="Most seconds that it may take.",

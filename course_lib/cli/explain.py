@@ -14,13 +14,15 @@ _MOST_BYTES = 40_000_000
 @click.command(epilog="Example: course explain error.txt     or: nvidia-smi | course explain -")
 @click.argument("file", metavar="FILE|-")
 @json_option
-def explain(file: str, as_json: bool) -> None:
+def explain(file: str, as_json: bool) -> int:
     """Say what a pasted error, dump or log means, and what to do first.
 
     FILE is a text file; - reads what is piped in, or what you paste before Ctrl-D. Several things in one
     paste are told apart: out-of-memory messages, errors of DDP, NCCL, torchrun, AMP, loaders, checkpoints and
     CUDA, memory summaries, nvidia-smi in all its forms. The text is only read, never run. Text that is not
     known is said to be unknown, with what can be read.
+
+    Exit status: 0 when something in the text is known, 1 when nothing is, 2 when it cannot be read.
     """
     from course_lib.diagnose.recognise import explain as explain_text
 
@@ -29,6 +31,7 @@ def explain(file: str, as_json: bool) -> None:
         print_json(explanation.to_json())
     else:
         click.echo(str(explanation))
+    return 0 if explanation.known else 1
 
 
 def _text(file: str) -> str:
@@ -39,6 +42,10 @@ def _text(file: str) -> str:
         data = sys.stdin.buffer.read(_MOST_BYTES + 1)
         name = "What was piped in"
     else:
+        if not file:
+            raise CourseError(
+                "The name of the file is empty; give one text file, or - to read what is piped in."
+            )
         path = Path(file)
         if path.is_dir():
             raise CourseError(f"{file} is a folder; give one text file, or - to read what is piped in.")

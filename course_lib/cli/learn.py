@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from course_lib.cli.output import json_option, print_json
+from course_lib.cli.values import Folder
 from course_lib.errors import CourseError
 from course_lib.teach.server import FIRST_PORT, run_lab
 from course_lib.teach.workspace import default_folder, prepare
@@ -12,7 +13,7 @@ from course_lib.teach.workspace import default_folder, prepare
 folder_option = click.option(
     "--dir",
     "folder",
-    type=click.Path(path_type=Path),
+    type=Folder(),
     metavar="DIR",
     help="Your folder. By default the one you stand in, else work/ in a checkout, else "
     "./efficient-training-course.",

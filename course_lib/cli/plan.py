@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from course_lib.cli.output import json_option, print_json
+from course_lib.cli.values import Finite
 
 if TYPE_CHECKING:
     from course_lib.accelerators import Accelerator
@@ -64,9 +65,7 @@ THIS_MACHINE = "this machine"
 @click.option(
     "--samples", type=click.IntRange(1), help="Samples in one epoch: also tell hours and cost, on all cards."
 )
-@click.option(
-    "--epochs", type=click.FloatRange(0, min_open=True), help="Epochs of the training (with --samples)."
-)
+@click.option("--epochs", type=Finite(0, 1e6, min_open=True), help="Epochs of the training (with --samples).")
 @json_option
 def plan(  # noqa: PLR0917 - click gives them by name
     model: str,

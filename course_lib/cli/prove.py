@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from course_lib.cli.output import json_option
+from course_lib.cli.values import Finite
 from course_lib.errors import CourseError
 
 
@@ -15,16 +16,14 @@ from course_lib.errors import CourseError
 @click.argument("step", metavar="FILE.py[:FUNCTION]")
 @click.option(
     "--accumulate",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 1000),
     help="Micro-batches in one update: what the step is meant to have.",
 )
 @click.option("--tokens", is_flag=True, help="The loss is the mean over tokens; the data are unequal texts.")
 @click.option("--ranks", metavar="N,N", help="Run it on several ranks, with so many micro-batches each.")
+@click.option("--max-norm", type=Finite(0, 1e6, min_open=True), help="What gradients are clipped to.")
 @click.option(
-    "--max-norm", type=click.FloatRange(min=0, min_open=True), help="What gradients are clipped to."
-)
-@click.option(
-    "--time-limit", type=click.FloatRange(1), default=60, show_default=True, help="Seconds, then it is ended."
+    "--time-limit", type=Finite(1, 3600), default=60, show_default=True, help="Seconds, then it is ended."
 )
 @json_option
 def prove(  # noqa: PLR0917 - click gives them by name
@@ -66,9 +65,15 @@ def prove(  # noqa: PLR0917 - click gives them by name
 
 
 def _numbers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise CourseError(
-            f"--ranks takes the micro-batches of each rank, as in 7,5; {text!r} is not that."
-        ) from None
+    """The micro-batches of each rank. What they may be is asked here too, to name the option."""
+    from course_lib.train.equivalence.reference import MOST_BATCHES, MOST_RANKS
+
+    parts = [part.strip() for part in text.split(",")]
+    if 2 <= len(parts) <= MOST_RANKS and all(part.isdecimal() and part.isascii() for part in parts):
+        numbers = tuple(int(part) for part in parts if len(part) < 10)
+        if len(numbers) == len(parts) and all(1 <= number <= MOST_BATCHES for number in numbers):
+            return numbers
+    raise CourseError(
+        f"--ranks takes the number of micro-batches of each of 2 to {MOST_RANKS} ranks, each from 1 to "
+        f"{MOST_BATCHES:,}, as in 7,5; {text[:40]!r} is not that."
+    )

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from course_lib.cli.output import json_option, print_json
+from course_lib.cli.values import Folder
 
 
 @click.command(epilog="Example: course run 00_start --quick -p batch_size 128")
@@ -22,7 +23,7 @@ from course_lib.cli.output import json_option, print_json
 @click.option("--solved", is_flag=True, help="Run the edition with the solutions.")
 @click.option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=Folder(),
     help="Where the pages and executed notebooks go (default: build/run, or course-run).",
 )
 @json_option

@@ -8,6 +8,7 @@ from dataclasses import asdict
 import click
 
 from course_lib.cli.output import json_option, print_json
+from course_lib.cli.values import Finite
 from course_lib.diagnose.gpu_status import GpuStatus, live_status
 from course_lib.diagnose.host_load import HostLoad, host_load
 from course_lib.errors import CourseError
@@ -18,7 +19,7 @@ _HOME_AND_CLEAR = "\x1b[H\x1b[J"
 @click.command(epilog="Example: course watch --interval 5")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.2, 3600),
+    type=Finite(0.2, 3600),
     default=2.0,
     show_default=True,
     help="Seconds between two looks.",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from course_lib.bounds import number_in
 from course_lib.diagnose.cluster_series import Array, ClusterSeries
 from course_lib.diagnose.finding import Evidence, Finding
 from course_lib.diagnose.health_checks import (
@@ -37,11 +38,9 @@ class Thresholds:
     communication: float = 0.2
 
     def __post_init__(self) -> None:
-        if not (0 <= self.util_percent <= 100 and self.imbalance >= 0 and 0 <= self.communication <= 1):
-            raise CourseError(
-                "Thresholds are: utilisation from 0 to 100 percent, imbalance from 0 up, communication from "
-                "0 to 1."
-            )
+        number_in(self.util_percent, "The threshold of utilisation, in percent,", 0, 100)
+        number_in(self.imbalance, "The threshold of imbalance, a share,", 0, 100)
+        number_in(self.communication, "The threshold of communication, a share,", 0, 1)
 
 
 def by_the_guide(

@@ -82,6 +82,11 @@ def trace(workload: Workload, *, device: str | None = None, inference: bool = Fa
     ``inference`` the model is in evaluation mode and only its forward pass is traced, without a loss.
     Raises CourseError, naming the operation and the module, for a model that cannot be traced.
     """
+    if not isinstance(workload, Workload):
+        raise CourseError(
+            f"A Workload is traced, not {workload!r:.60}: make one with workload_from(model, sample), or "
+            "with named_workload('resnet50')."
+        )
     device = device or fake_device()
     recorder = Recorder()
     with contextlib.ExitStack() as stack:

@@ -20,6 +20,7 @@ from html import escape
 import torch
 from torch import Tensor
 
+from course_lib.bounds import number_in, whole_in
 from course_lib.errors import CourseError
 from course_lib.models.zoo import DigitsCNN
 from course_lib.train.accumulation import AccumulatingStep
@@ -29,6 +30,7 @@ from course_lib.units import format_bytes, format_seconds
 
 IMAGE_SIZE = 16  # pixels a side
 MOST_UPDATES = 25
+MOST_SAMPLES = 16_384
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,14 @@ def update_cost(
 ) -> UpdateCost:
     """Measure it: one update to warm up, then as many as fit into `budget_s` seconds, but at least one.
 
-    Raises CourseError for sizes below 1, a micro-batch larger than the global batch, or no time.
+    Raises CourseError for sizes outside 1 to MOST_SAMPLES, a micro-batch larger than the global batch, or no
+    time.
     """
-    if not 1 <= micro_batch <= global_batch or not 0 < budget_s < math.inf:
+    check_cut(global_batch, micro_batch, budget_s)
+    if micro_batch > global_batch:
         raise CourseError(
             f"A global batch of {global_batch} cannot be cut into micro-batches of {micro_batch}: take 1 to "
-            f"{global_batch} samples, and some seconds."
+            f"{global_batch} samples."
         )
     tell = progress or (lambda share, doing: None)
     tell(0.0, "making the batch")
@@ -109,6 +113,13 @@ def update_cost(
     return UpdateCost(
         global_batch, micro_batch, kept, 4 * parameters, statistics.median(measured), len(measured)
     )
+
+
+def check_cut(global_batch: int, micro_batch: int, budget_s: float) -> None:
+    """Raise CourseError, naming the one at fault, for sizes or a time that nothing can be measured with."""
+    whole_in(global_batch, "The global batch", 1, MOST_SAMPLES)
+    whole_in(micro_batch, "The micro-batch", 1, MOST_SAMPLES)
+    number_in(budget_s, "The time to measure, in seconds,", 0.001, 600)
 
 
 def one_update(global_batch: int, micro_batch: int) -> float:

@@ -47,14 +47,23 @@ def test_files_of_windows(tmp_path: Path, encoding: str) -> None:
     assert json.loads(course("explain", str(path), "--json").stdout)["known"]
 
 
-def test_unknown_text_is_answered() -> None:
+def test_unknown_text_is_answered_and_told_by_the_exit_status() -> None:
     done = course("explain", "-", given=b"good morning")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert b"I do not know this text" in done.stdout
     assert b"memory_summary" in done.stdout
+    assert not done.stderr
 
 
-@pytest.mark.parametrize("what", ["missing", "folder", "empty", "binary", "huge"])
+def test_unknown_text_is_one_object_too() -> None:
+    done = course("explain", "-", "--json", given=b"good morning")
+    assert done.returncode == 1
+    answer = json.loads(done.stdout)
+    assert not answer["known"]
+    assert answer["can_be_read"]
+
+
+@pytest.mark.parametrize("what", ["missing", "folder", "empty", "binary", "huge", ""])
 def test_input_that_cannot_be_used(tmp_path: Path, what: str) -> None:
     path = tmp_path / what
     if what == "folder":
@@ -66,7 +75,7 @@ def test_input_that_cannot_be_used(tmp_path: Path, what: str) -> None:
     elif what == "huge":
         with path.open("wb") as stream:
             stream.truncate(50_000_000)
-    done = course("explain", str(path))
+    done = course("explain", str(path) if what else "")
     assert done.returncode == 2
     lines = done.stderr.decode("utf-8").strip().splitlines()
     assert len(lines) == 1

@@ -113,7 +113,7 @@ def test_the_guides_three_thresholds() -> None:
     relaxed = Thresholds(util_percent=30, imbalance=0.5, communication=0.5)
     assert by_the_guide(series, relaxed, communication_share=0.3) == ()
     assert [f.id for f in by_the_guide(steady(**HEALTHY))] == []
-    with pytest.raises(CourseError, match="Thresholds"):
+    with pytest.raises(CourseError, match="threshold of utilisation, in percent, cannot be 140"):
         Thresholds(util_percent=140)
 
 

@@ -165,6 +165,8 @@ def test_a_model_that_cannot_be_traced_is_told_with_operation_and_module() -> No
 
 def test_a_loss_without_parameters_or_with_many_numbers_is_told() -> None:
     frozen = nn.Linear(2, 2).requires_grad_(False)
+    with pytest.raises(CourseError, match=r"A Workload is traced, not 3: make one with workload_from"):
+        trace(3)  # type: ignore[arg-type]
     with pytest.raises(CourseError, match="does not depend on any parameter"):
         trace(workload_from(frozen, torch.zeros(2, 2)))
     with pytest.raises(CourseError, match="must be one number"):

@@ -37,12 +37,22 @@ def test_progress_ends_at_one() -> None:
     assert heard[-1] == 1.0
 
 
-@pytest.mark.parametrize("sizes", [(0, 1), (4, 8), (4, 0)])
-def test_a_cut_that_cannot_be_made_is_told(sizes: tuple[int, int]) -> None:
-    with pytest.raises(CourseError, match="cannot be cut"):
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ((0, 0), "The global batch cannot be 0: give a whole number from 1 to 16,384"),
+        ((4, 0), "The micro-batch cannot be 0: give a whole number from 1 to 16,384"),
+        ((4, 8), "4 cannot be cut into micro-batches of 8: take 1 to 4 samples"),
+        ((10**9, 8), "The global batch cannot be 1e"),
+        ((4.5, 2), "The global batch cannot be 4.5"),
+        (("8", 2), "The global batch cannot be '8'"),
+    ],
+)
+def test_a_cut_that_cannot_be_made_is_told(sizes: tuple[int, int], told: str) -> None:
+    with pytest.raises(CourseError, match=told):
         update_cost(*sizes)
 
 
 def test_no_time_is_told() -> None:
-    with pytest.raises(CourseError, match="some seconds"):
+    with pytest.raises(CourseError, match="The time to measure, in seconds, cannot be 0: give"):
         update_cost(4, 2, budget_s=0.0)

@@ -12,7 +12,7 @@ from course_lib.machine import best_device
 from course_lib.teach.labs.frame import Answer, MeasuringLab, Progress, choices
 from course_lib.teach.picture import Picture
 from course_lib.teach.plots_accumulation import plot_update_costs
-from course_lib.train.update_cost import UpdateCost, update_cost
+from course_lib.train.update_cost import UpdateCost, check_cut, update_cost
 
 SIZES = (8, 16, 32, 64, 128, 256, 512)
 
@@ -22,9 +22,10 @@ def measure(
 ) -> UpdateCost:
     """One update from a global batch in micro-batches of this size: memory and time, on the best device here.
 
-    A micro-batch that is larger than the global batch is the global batch. Raises CourseError for sizes below
-    1, and for no time.
+    A micro-batch that is larger than the global batch is the global batch. Raises CourseError for sizes
+    outside 1 to 16,384, and for no time.
     """
+    check_cut(global_batch, micro_batch, budget_s)
     return update_cost(
         global_batch,
         min(micro_batch, global_batch),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from course_lib.errors import CourseError
+from course_lib.bounds import number_in
 from course_lib.plan.cost import (
     Cost,
     Owned,
@@ -78,7 +78,7 @@ def break_even(  # noqa: PLR0917 - a slider each, in the order of the formula
     Args:
         price: of the card (or the whole machine).
         years: until it is written off.
-        utilisation_percent: of all hours, those in which it computes, 1 to 100.
+        utilisation_percent: of all hours, those in which it computes, 0.01 to 100.
         tariff: for a kilowatt-hour.
         rent: for an hour.
         hours: of the job.
@@ -90,8 +90,8 @@ def break_even(  # noqa: PLR0917 - a slider each, in the order of the formula
     Raises:
         CourseError: a value that makes no sense, such as no utilisation.
     """
-    if not 0 < utilisation_percent <= 100:
-        raise CourseError(f"A utilisation lies above 0 and up to 100 %, not at {utilisation_percent} %.")
+    number_in(utilisation_percent, "The utilisation, in percent,", 0.01, 100)
+    number_in(residual_percent, "What is left of the price, in percent,", 0, 100)
     owned = Owned(
         Money(price, currency),
         StraightLine(years, residual_percent / 100),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 
+from course_lib.bounds import number_in
 from course_lib.errors import CourseError
 from course_lib.plan.interconnects import Interconnect, find_interconnect, interconnects
 from course_lib.plan.scaling import ScaledStep, scale
@@ -66,12 +67,12 @@ def scale_out(
         cards: one of 1, 2, 4, ... 1,024, for the chosen step.
 
     Raises:
-        CourseError: another number of cards, an unknown link, or a time or size that is not more than 0.
+        CourseError: another number of cards, an unknown link, a time or a size outside 0.001 to 1e9.
     """
     if cards not in COUNTS:
         raise CourseError(f"The cards are 1, 2, 4, and so on to {COUNTS[-1]}, not {cards}.")
-    if not compute_ms > 0 or not gradient_mib > 0:
-        raise CourseError("A step needs a time of more than 0 ms and gradients of more than 0 MiB.")
+    number_in(compute_ms, "The time of a step, in ms,", 0.001, 1e9)
+    number_in(gradient_mib, "The size of the gradients, in MiB,", 0.001, 1e9)
     step = measured_step(compute_ms / 1000, round(gradient_mib * MIB) or 1, layers=32, model="the step")
     steps = tuple(_scaled(step, count, link, network) for count in COUNTS)
     return ScaleOut(steps, cards, find_interconnect(link).name, find_interconnect(network).name)

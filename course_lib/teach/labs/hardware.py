@@ -13,6 +13,7 @@ from functools import lru_cache
 from html import escape
 
 from course_lib.accelerators import Accelerator, find
+from course_lib.bounds import whole_in
 from course_lib.errors import CourseError
 from course_lib.files import data_path
 from course_lib.plan.advise import Advice, Choice, price, time_on_cards
@@ -194,18 +195,14 @@ def which_card(  # noqa: PLR0917 - a control each
         CourseError: what is not saved, or is not above zero.
     """
     words = ("small", "middle", "large")
-    if model not in SIZES or size not in words:
+    if model not in list(SIZES) or size not in words:
         raise CourseError(
             f"The lab knows {', '.join(SIZES)} in {', '.join(words)}, not {model!r} in {size!r}."
         )
-    for number, name in (
-        (batch_size, "batch_size"),
-        (samples, "samples"),
-        (epochs, "epochs"),
-        (budget, "budget"),
-    ):
-        if not isinstance(number, int) or number < 1:
-            raise CourseError(f"{name} must be a whole number from 1 up, not {number!r}.")
+    whole_in(batch_size, "The batch size", 1, 65_536)
+    whole_in(samples, "The number of samples", 1, 10**12)
+    whole_in(epochs, "The number of epochs", 1, 10**6)
+    whole_in(budget, "The budget, in USD,", 1, 10**12)
     timed = _timed(model, SIZES[model][words.index(size)], precision, batch_size)
     advice = price(timed, model, batch_size, samples, epochs)
     return WhichCard(advice, Money(float(budget), "USD"))
@@ -222,7 +219,11 @@ def _timed(model: str, size: int, precision: str, batch_size: int) -> tuple[Choi
 
 
 def tokens_per_second(card: str, tokens_in_a_batch: int = 8192) -> dict[int, float]:
-    """Tokens a second of the saved GPT on a card, by the length of its texts; each batch has as many."""
+    """Tokens a second of the saved GPT on a card, by the length of its texts; each batch has as many.
+
+    Raises CourseError for an unknown card, and for tokens outside 1 to 1e9.
+    """
+    whole_in(tokens_in_a_batch, "The number of tokens in a batch", 1, 10**9)
     found = {}
     for length in SIZES["gpt"]:
         trace = job_traces("gpt", length, "fp16").at(max(1, tokens_in_a_batch // length))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
 
+from course_lib.bounds import number_in, whole_in
 from course_lib.diagnose.health import Thresholds, by_the_guide, examine
 from course_lib.diagnose.simulated_cluster import FAULTS, Fault, SimulatedCluster, simulate
 from course_lib.errors import CourseError
@@ -120,6 +121,12 @@ def count_alarms(
     Raises:
         CourseError: a percentage outside 0 to 100.
     """
+    for percent, what in (
+        (util_percent, "The utilisation, in percent,"),
+        (imbalance_percent, "The difference of memory, in percent,"),
+        (communication_percent, "The share of communication, in percent,"),
+    ):
+        number_in(percent, what, 0, 100)
     limits = Thresholds(util_percent, imbalance_percent / 100, communication_percent / 100)
     kinds = (HEALTHY, *FAULTS)
     by_rule = {rule: dict.fromkeys(kinds, 0) for rule in _RULES.values()}
@@ -140,9 +147,7 @@ def guessing_game(number: int) -> SimulatedCluster:
 
     Raises CourseError for another number.
     """
-    if not 1 <= number <= len(_GAME):
-        raise CourseError(f"The game has the cases 1 to {len(_GAME)}, not {number}.")
-    seed, fault = _GAME[number - 1]
+    seed, fault = _GAME[whole_in(number, "The number of the case", 1, len(_GAME)) - 1]
     return simulate(seed, fault)
 
 

@@ -6,11 +6,11 @@ with each measurement.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from course_lib.bounds import number_in, whole_in
 from course_lib.errors import CourseError
 from course_lib.machine import usable_cores
 from course_lib.teach.labs.frame import Answer, MeasuringLab, Progress, choices, menu, whole_numbers
@@ -42,11 +42,11 @@ def measure_rate(
     """Samples a second of photographs beside an emulated card, in the steady state.
 
     Args:
-        batch_size: photographs in a batch, 1 or more.
-        num_workers: processes that make batches, 0 or more.
+        batch_size: photographs in a batch, 1 to 4,096.
+        num_workers: processes that make batches, 0 to 64.
         card: one of CARDS, whose step is emulated.
         folder: photographs that ``write_photographs`` made; by default made once in the learner's folder.
-        budget_s: seconds to measure, more than 0; a slow setting takes one round of batches at least.
+        budget_s: seconds to measure, up to 600; a slow setting takes one round of batches at least.
         progress: hears how far it is.
 
     Raises:
@@ -60,11 +60,11 @@ def measure_rate(
     from course_lib.train.loading.trials import run_trial
     from course_lib.train.photographs import Photographs, write_photographs
 
-    if batch_size < 1 or num_workers < 0 or card not in CARDS or not 0 < budget_s < math.inf:
-        raise CourseError(
-            f"Batches of {batch_size} with {num_workers} workers beside {card!r} cannot be measured: use a "
-            f"batch size of 1 or more, 0 workers or more, and one of {', '.join(CARDS)}."
-        )
+    whole_in(batch_size, "The batch size", 1, 4096)
+    whole_in(num_workers, "The number of workers", 0, 64)
+    number_in(budget_s, "The time to measure, in seconds,", 1e-6, 600)
+    if card not in list(CARDS):
+        raise CourseError(f"There is no card {card!r} in this lab: choose one of {', '.join(CARDS)}.")
     tell = progress or _say_nothing
     tell(0.0, "making the photographs")
     folder = write_photographs(learner_folder() / "images", 64, progress=False) if folder is None else folder

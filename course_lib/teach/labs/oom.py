@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from course_lib.accelerators import accelerators, find_accelerator
+from course_lib.bounds import whole_in
 from course_lib.claims import claim
 from course_lib.errors import CourseError
 from course_lib.files import data_path
@@ -66,18 +67,18 @@ def memory_of(
 ) -> MemoryOfStep:
     """The memory of one training step of ResNet-50, predicted for two cards from saved traces.
 
-    Raises CourseError for an image size, a precision or a card that is not there.
+    Raises CourseError for an image size, a precision or a card that is not there, and for a batch of none.
     """
     if image_size not in IMAGE_SIZES or precision not in PRECISIONS:
         raise CourseError(
             f"There are saved traces for images of {', '.join(map(str, IMAGE_SIZES))} pixels in "
             f"{' and '.join(PRECISIONS)}, not for {image_size} in {precision}."
         )
-    if batch_size < 1:
-        raise CourseError(f"A batch has one sample or more, not {batch_size}.")
-    trace = _saved(image_size, precision, checkpointing).at(batch_size)
+    whole_in(batch_size, "The batch size", 1, 65_536)
+    trace = _saved(image_size, precision, bool(checkpointing)).at(batch_size)
     plans = [plan_memory(trace, find_accelerator(name), optimizer=optimizer) for name in (card, other)]
-    said = f"batch {batch_size}, {image_size} px, {precision}, {optimizer}{', checkpointed' * checkpointing}"
+    said = f"batch {batch_size}, {image_size} px, {precision}, {optimizer}"
+    said += ", checkpointed" if checkpointing else ""
     return MemoryOfStep(said, *plans)
 
 

@@ -6,13 +6,12 @@ for each batch, and splits the step. The lab puts two sliders over it: the batch
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from course_lib.errors import CourseError
+from course_lib.bounds import number_in, whole_in
 from course_lib.machine import best_device, usable_cores
 from course_lib.teach.labs.frame import Answer, MeasuringLab, Progress, choices, whole_numbers
 from course_lib.teach.picture import Picture
@@ -47,10 +46,10 @@ def measure_loader(
     a large batch may take longer. The workers are gone when this returns.
 
     Args:
-        batch_size: images in a batch, 1 or more.
-        num_workers: processes that prepare batches, 0 or more.
+        batch_size: images in a batch, 1 to 4,096.
+        num_workers: processes that prepare batches, 0 to 64.
         folder: pictures that ``write_image_files`` made; by default made once in the learner's folder.
-        budget_s: seconds to measure, more than 0.
+        budget_s: seconds to measure, up to 600.
         progress: hears how far it is.
 
     Raises:
@@ -62,11 +61,9 @@ def measure_loader(
     from course_lib.train.images import ImageFiles, write_image_files
     from course_lib.train.loop import measure_split
 
-    if batch_size < 1 or num_workers < 0 or not 0 < budget_s < math.inf:
-        raise CourseError(
-            f"Batches of {batch_size} with {num_workers} workers in {budget_s} s cannot be measured: use a "
-            "batch size of 1 or more, 0 workers or more, and some seconds."
-        )
+    whole_in(batch_size, "The batch size", 1, 4096)
+    whole_in(num_workers, "The number of workers", 0, 64)
+    number_in(budget_s, "The time to measure, in seconds,", 1e-6, 600)
     tell = progress or _say_nothing
     tell(0.0, "making the pictures")
     folder = write_image_files(learner_folder() / "images", progress=False) if folder is None else folder

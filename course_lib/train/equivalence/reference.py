@@ -18,12 +18,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD, Optimizer
 
+from course_lib.bounds import whole_in
 from course_lib.errors import CourseError
 from course_lib.train.batch import samples_in
 from course_lib.train.misfit import require_model
 from course_lib.train.step import as_pair
 
 MOST_PARAMETERS: Final = 3_000_000
+MOST_RANKS: Final = 8
+MOST_BATCHES: Final = 10_000  # the proof keeps each of them, in float64
 _WORDS, _LONGEST = 13, 9  # of the made-up texts: the vocabulary, and the most tokens in one
 
 
@@ -54,15 +57,17 @@ class Reference:
     make_optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] | None = None
 
     def __post_init__(self) -> None:
-        numbers = (self.accumulation_steps, self.epochs, self.micro_batches, self.batch_size, *self.ranks)
-        if not all(isinstance(number, int) and number > 0 for number in numbers):
-            raise CourseError(
-                "accumulation_steps, epochs, micro_batches, batch_size and ranks are 1 or more."
-            )
+        for name in ("accumulation_steps", "epochs", "micro_batches", "batch_size"):
+            whole_in(getattr(self, name), name, 1, MOST_BATCHES)
         if self.weight_by not in ("samples", "tokens"):
             raise CourseError(f'weight_by is "samples" or "tokens", not {self.weight_by!r}.')
-        if len(self.ranks) == 1 or len(self.ranks) > 8:
-            raise CourseError("ranks is the number of micro-batches of each of 2 to 8 ranks, as in (7, 5).")
+        if len(self.ranks) == 1 or len(self.ranks) > MOST_RANKS:
+            raise CourseError(
+                "ranks is the number of micro-batches of each of 2 to 8 ranks, as in (7, 5); it has "
+                f"{len(self.ranks)}."
+            )
+        for number in self.ranks:
+            whole_in(number, "The number of micro-batches of a rank", 1, MOST_BATCHES)
 
     def to_plain(self) -> dict[str, Any]:
         """All of it as plain data, functions by their names, for a process of its own.

@@ -35,8 +35,10 @@ def test_one_card_exchanges_nothing() -> None:
     ("setting", "says"),
     [
         ({"cards": 3}, "1, 2, 4"),
-        ({"compute_ms": 0}, "more than 0 ms"),
-        ({"gradient_mib": -1}, "more than 0 MiB"),
+        ({"compute_ms": 0}, "in ms, cannot be 0"),
+        ({"compute_ms": float("inf")}, "in ms, cannot be inf"),
+        ({"gradient_mib": -1}, "in MiB, cannot be -1"),
+        ({"gradient_mib": "x"}, "in MiB, cannot be 'x'"),
         ({"link": "carrier pigeon"}, "carrier pigeon"),
     ],
 )

@@ -69,9 +69,9 @@ def test_comparing_the_cards_beats_the_thresholds_here() -> None:
     assert count.compared[HEALTHY] <= count.false_alarms
 
 
-@pytest.mark.parametrize("setting", [(-1, 15, 20), (101, 15, 20), (60, -1, 20), (60, 15, 101)])
+@pytest.mark.parametrize("setting", [(-1, 15, 20), (101, 15, 20), (60, -1, 20), (60, 15, 101), (60, "x", 20)])
 def test_percentages_that_are_none_are_told(setting: tuple[int, int, int]) -> None:
-    with pytest.raises(CourseError, match="Thresholds are"):
+    with pytest.raises(CourseError, match=r"in percent, cannot be .*: give a number from 0 to 100"):
         count_alarms(*setting)
 
 
@@ -88,7 +88,7 @@ def test_the_first_five_cases_show_all_faults_and_the_sixth_is_the_exercise() ->
     assert {guessing_game(number).fault for number in range(1, 6)} == set(FAULTS)
     assert guessing_game(6).fault == "straggler"
     assert WHICH_CARD.checker.right == "c"
-    with pytest.raises(CourseError, match="cases 1 to 6"):
+    with pytest.raises(CourseError, match="number of the case cannot be 7: give a whole number from 1 to 6"):
         guessing_game(7)
 
 

@@ -30,8 +30,13 @@ def test_a_rate_is_measured_also_where_the_batch_is_larger_than_the_folder(
 
 
 def test_what_cannot_be_measured_is_told(folder: Path) -> None:
-    for wrong in ({"batch_size": 0}, {"num_workers": -1}, {"card": "mine"}, {"budget_s": 0}):
-        with pytest.raises(CourseError, match="cannot be measured"):
+    for wrong, told in (
+        ({"batch_size": 0}, "The batch size cannot be 0: give a whole number from 1"),
+        ({"num_workers": -1}, "The number of workers cannot be -1: give a whole number from 0"),
+        ({"card": "mine"}, "no card 'mine'"),
+        ({"budget_s": 0}, "The time to measure, in seconds, cannot be 0"),
+    ):
+        with pytest.raises(CourseError, match=told):
             measure_rate(folder=folder, **wrong)  # type: ignore[arg-type]
 
 

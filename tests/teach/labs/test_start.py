@@ -70,9 +70,19 @@ def test_more_time_takes_more_steps(pictures: Path) -> None:
     assert long.steps > 1
 
 
-@pytest.mark.parametrize(("batch_size", "num_workers", "budget_s"), [(0, 0, 1), (8, -1, 1), (8, 0, 0)])
-def test_what_cannot_be_measured_is_told(batch_size: int, num_workers: int, budget_s: float) -> None:
-    with pytest.raises(CourseError, match="cannot be measured"):
+@pytest.mark.parametrize(
+    ("batch_size", "num_workers", "budget_s", "told"),
+    [
+        (0, 0, 1, "The batch size cannot be 0: give a whole number from 1 to 4,096"),
+        ("8", 0, 1, "The batch size cannot be '8'"),
+        (8, -1, 1, "The number of workers cannot be -1: give a whole number from 0 to 64"),
+        (8, 0, 0, "The time to measure, in seconds, cannot be 0"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(
+    batch_size: int, num_workers: int, budget_s: float, told: str
+) -> None:
+    with pytest.raises(CourseError, match=told):
         measure_loader(batch_size, num_workers, budget_s=budget_s)
 
 

@@ -277,9 +277,11 @@ def test_a_step_that_cannot_be_called_is_told_why(step, told):
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"accumulation_steps": 0}, "1 or more"),
+        ({"accumulation_steps": 0}, "accumulation_steps cannot be 0: give a whole number from 1"),
+        ({"epochs": 1.5}, "epochs cannot be 1.5"),
+        ({"ranks": (0, 0)}, "micro-batches of a rank cannot be 0: give a whole number from 1"),
         ({"ranks": (4,)}, "2 to 8 ranks"),
-        ({"ranks": (4, 0)}, "1 or more"),
+        ({"ranks": (4, 0)}, "micro-batches of a rank cannot be 0"),
         ({"weight_by": "words"}, "samples"),
     ],
 )
