@@ -2,9 +2,9 @@
 
     python train.py
     torchrun --standalone --nproc-per-node 2 train.py
-    torchrun --nnodes 2 --node-rank 0 --nproc-per-node 8 \\
-        --rdzv-backend c10d --rdzv-endpoint HOST:29500 train.py
+    torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint HOST:29500 train.py
 
+The last line is for several computers: type it on each of them, with the name of one of them for HOST.
 torchrun starts one process a card, each with the same script; each is a rank. With --max-restarts 3 it
 starts all of them anew when one fails, and they go on from the checkpoint. On several computers, the
 checkpoint must lie where all of them can read it; and restarts need a variable that torchrun itself reads,
@@ -55,9 +55,8 @@ def make_model() -> nn.Module:
 def join_ranks(timeout_s: float) -> tuple[int, int, torch.device]:
     """Become one of the ranks that torchrun started, or a group of one; rank, world size and device."""
     rank = int(os.environ.get("RANK", "0"))
-    local_rank = int(
-        os.environ.get("LOCAL_RANK", "0")
-    )  # the number of the card: rank counts over all computers
+    # The number of the card: rank counts over all computers.
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
@@ -122,9 +121,8 @@ def train(settings: argparse.Namespace) -> tuple[float, float]:
     micro_batch = settings.global_batch // (world_size * settings.accumulate)
     if micro_batch < 1:
         raise SystemExit(f"--global-batch {settings.global_batch} is too small for {world_size} ranks.")
-    sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(
-        train_set, seed=settings.seed
-    )  # each rank has its own samples
+    # Each rank has its own samples.
+    sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(train_set, seed=settings.seed)
     loader = DataLoader(train_set, micro_batch, sampler=sampler, pin_memory=device.type == "cuda")
     plain = make_model().to(device)
     model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)

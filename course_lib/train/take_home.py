@@ -1,8 +1,10 @@
 """How does the training script of lesson 02 go home? Written to a file, with its data, and what starts it."""
 
+import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,13 +23,17 @@ SBATCH = """\
 #SBATCH --cpus-per-task={cpus}
 #SBATCH --time=01:00:00
 
-# One torchrun on each node; it starts one process for each card. The first node is where they meet.
+# One torchrun on each node; it starts one process for each card. The first node is where they meet, at a port
+# that another job on it does not have. Script, data and checkpoint must lie where all nodes can read them.
 export OMP_NUM_THREADS=1
 export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1  # after a restart, ranks must not read old addresses
 head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+port=$((20000 + SLURM_JOB_ID % 10000))
 
-srun torchrun --nnodes="$SLURM_NNODES" --nproc-per-node={gpus} --max-restarts=3 \\
-    --rdzv-id="$SLURM_JOB_ID" --rdzv-backend=c10d --rdzv-endpoint="$head_node:29500" \\
+# srun does not take --cpus-per-task over from above.
+srun --cpus-per-task="$SLURM_CPUS_PER_TASK" \\
+    torchrun --nnodes="$SLURM_NNODES" --nproc-per-node={gpus} --max-restarts=3 \\
+    --rdzv-id="$SLURM_JOB_ID" --rdzv-backend=c10d --rdzv-endpoint="$head_node:$port" \\
     {script} --checkpoint {checkpoint}
 """
 
@@ -38,11 +44,11 @@ def write_script(
     """Write the script to `out`, the digits beside it, and with `slurm` an sbatch file; all that was written.
 
     The script needs only torch and numpy. Raises CourseError for another name than NAME.py, for the name of a
-    module that Python or the script imports, and for a file that is there already unless `force`; the digits
-    are written over.
+    module that Python or the script imports, for a file that is there already unless `force` (the digits are
+    written over), and for a place that cannot be written to.
     """
     if out.suffix != ".py":
-        raise CourseError(f"The script must be called something.py, not {out.name}.")
+        raise CourseError(f'The script must be called something.py, such as train.py, not "{out}".')
     if out.stem in IMPORTED:
         raise CourseError(
             f"The script must not be called {out.name}: Python would take it for its module {out.stem}."
@@ -56,34 +62,47 @@ def write_script(
             f"{taken[0]} exists already: choose another name, or allow to write over it (--force)."
         )
     source = Path(__file__).with_name("ddp_script.py").read_text(encoding="utf-8")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    text = re.sub(r"  # type: ignore\[[^]]*\]", "", source).replace("train.py", shlex.quote(out.name))
-    out.write_text(text, encoding="utf-8")
-    shutil.copyfile(data_path("digits.npz"), data)
-    if slurm:
-        job = SBATCH.format(
-            name=re.sub(r"\W+", "_", out.stem),  # sbatch would cut it at a space
-            nodes=nodes,
-            gpus=gpus_per_node,
-            cpus=4 * gpus_per_node,
-            script=shlex.quote(str(out)),
-            checkpoint=shlex.quote(str(out.with_suffix(".pt"))),
-        )
-        batch.write_text(job, encoding="utf-8")
+    text = re.sub(r"  # type: ignore\[[^]]*\]", "", source).replace("train.py", _typed(Path(out.name)))
+    job = SBATCH.format(
+        name=re.sub(r"\W+", "_", out.stem),  # sbatch would cut it at a space
+        nodes=nodes,
+        gpus=gpus_per_node,
+        cpus=4 * gpus_per_node,
+        script=shlex.quote(f"./{out.name}"),
+        checkpoint=shlex.quote(f"./{out.with_suffix('.pt').name}"),
+    )
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(data_path("digits.npz"), data)
+        out.write_text(text, encoding="utf-8")
+        if slurm:
+            batch.write_text(job, encoding="utf-8", newline="\n")
+    except OSError as error:
+        file = next((above for above in out.parents if above.is_file()), None)
+        reason = f"{file} is a file, not a folder" if file else f"{error.filename}: {error.strerror}"
+        raise CourseError(f"{out} cannot be written ({reason}): choose a place in another folder.") from error
     return written
 
 
 def start_lines(out: Path, nodes: int, gpus_per_node: int, slurm: bool) -> list[str]:
     """What to type to start the script, the simplest first."""
-    name = shlex.quote(str(out))
-    if slurm:
-        return [f"sbatch {shlex.quote(str(out.with_suffix('.sbatch')))}"]
+    if slurm:  # the job runs where sbatch was called, and its script lies beside it
+        batch = _typed(Path(out.with_suffix(".sbatch").name))
+        folder = "" if out.parent == Path() else f"cd {_typed(out.parent)} && "
+        return [f"{folder}sbatch {batch}"]
+    name = _typed(out)
     lines = [f"python {name}", f"torchrun --standalone --nproc-per-node {gpus_per_node} {name}"]
     if nodes == 1:
         return lines
     return [
         lines[0],
-        f"torchrun --nnodes {nodes} --node-rank N --nproc-per-node {gpus_per_node} --rdzv-backend c10d "
+        f"torchrun --nnodes {nodes} --nproc-per-node {gpus_per_node} --rdzv-backend c10d "
         f"--rdzv-endpoint HOST:29500 {name}",
-        f"  (on each of the {nodes} computers: N is 0 to {nodes - 1}, HOST the name of number 0)",
+        f"  (this line on each of the {nodes} computers; HOST is the name of one of them)",
     ]
+
+
+def _typed(path: Path) -> str:
+    """A path as this system's shell reads it; a name that begins with "-" would be taken for an option."""
+    name = f".{os.sep}{path}" if str(path).startswith("-") else str(path)
+    return subprocess.list2cmdline([name]) if sys.platform == "win32" else shlex.quote(name)

@@ -124,7 +124,7 @@ def run_two_nodes(folder: Path) -> list[tuple[str, str]]:
     agents = [
         subprocess.Popen(
             [
-                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node)),
+                *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "2"),
                 *("--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "nodes"),
                 *("--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1", str(script), *SHORT),
             ],
@@ -134,7 +134,7 @@ def run_two_nodes(folder: Path) -> list[tuple[str, str]]:
             text=True,
             encoding="utf-8",
         )
-        for node in range(2)
+        for _ in range(2)
     ]
     deadline = time.monotonic() + 120
     try:
