@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from course_lib.cli.output import json_option, print_json
+from course_lib.cli.output import fitted, json_option, print_json
 
 if TYPE_CHECKING:
     from course_lib.accelerators import Accelerator
@@ -31,13 +31,13 @@ def cards(name: tuple[str, ...], kind: str | None, as_json: bool) -> None:
         if as_json:
             print_json(_data(card, offers_for(card)))
         else:
-            click.echo(describe(card))
+            click.echo(fitted(describe(card)))
         return
     chosen = [card for card in accelerators() if kind in (None, card.kind)]
     if as_json:
         print_json([_data(card, offers_for(card)) for card in chosen])
     else:
-        click.echo(table(chosen))
+        click.echo(fitted(table(chosen)))
 
 
 def _data(card: Accelerator, offers: tuple[Offer, ...]) -> dict[str, object]:

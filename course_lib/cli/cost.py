@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from course_lib.cli.output import json_option, print_json
+from course_lib.cli.output import fitted, json_option, print_json
 from course_lib.errors import CourseError
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def cost(  # noqa: PLR0917 - click gives them by name
     if as_json:
         print_json({**answer.to_json(), "break_even_hours": at})
         return
-    click.echo(answer)
+    click.echo(fitted(str(answer)))
     if intensity:
         click.echo(f"  at {intensity}")
     if price and cloud:

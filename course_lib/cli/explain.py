@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from course_lib.cli.output import json_option, print_json
+from course_lib.cli.output import fitted, json_option, print_json, text_width
 from course_lib.errors import CourseError
 
 _MOST_BYTES = 40_000_000
@@ -30,7 +30,7 @@ def explain(file: str, as_json: bool) -> int:
     if as_json:
         print_json(explanation.to_json())
     else:
-        click.echo(str(explanation))
+        click.echo(fitted(explanation.in_lines(text_width())))
     return 0 if explanation.known else 1
 
 

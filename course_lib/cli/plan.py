@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from course_lib.cli.output import json_option, print_json
+from course_lib.cli.output import fitted, json_option, print_json
 from course_lib.cli.values import Finite
+from course_lib.errors import CourseError
 
 if TYPE_CHECKING:
     from course_lib.accelerators import Accelerator
@@ -25,12 +26,16 @@ THIS_MACHINE = "this machine"
 @click.command(epilog="Example: course plan resnet50 --batch 64 --precision fp16 --on 'RTX 3090'")
 @click.argument("model")
 @click.option(
-    "--batch", type=click.IntRange(1), default=32, show_default=True, help="Samples in one micro-batch."
+    "--batch",
+    type=click.IntRange(1, 1_000_000),
+    default=32,
+    show_default=True,
+    help="Samples in one micro-batch.",
 )
 @click.option(
-    "--image-size", type=click.IntRange(1), help="Height and width of the images, for image models."
+    "--image-size", type=click.IntRange(1, 16_384), help="Height and width of the images, for image models."
 )
-@click.option("--sequence", type=click.IntRange(1), help="Tokens in one sample, for text models.")
+@click.option("--sequence", type=click.IntRange(1, 1_048_576), help="Tokens in one sample, for text models.")
 @click.option(
     "--precision",
     default="fp32",
@@ -39,7 +44,11 @@ THIS_MACHINE = "this machine"
 )
 @click.option("--optimizer", default="sgd", show_default=True, help="sgd (with momentum), adam, adamw, ...")
 @click.option(
-    "--accumulate", type=click.IntRange(1), default=1, show_default=True, help="Micro-batches in one step."
+    "--accumulate",
+    type=click.IntRange(1, 4096),
+    default=1,
+    show_default=True,
+    help="Micro-batches in one step.",
 )
 @click.option(
     "--checkpoint", is_flag=True, help="Recompute activations in the backward pass instead of keeping them."
@@ -55,15 +64,17 @@ THIS_MACHINE = "this machine"
 )
 @click.option("--largest-batch", is_flag=True, help="Also find the largest micro-batch that fits each card.")
 @click.option(
-    "--gpus", type=click.IntRange(1), default=1, show_default=True, help="Cards that train together."
+    "--gpus", type=click.IntRange(1, 65_536), default=1, show_default=True, help="Cards that train together."
 )
 @click.option("--interconnect", metavar="LINK", help="What joins them, such as 'NVLink 3' or 'PCIe 4.0'.")
 @click.option(
-    "--nodes", type=click.IntRange(1), default=1, show_default=True, help="Computers they stand in."
+    "--nodes", type=click.IntRange(1, 8192), default=1, show_default=True, help="Computers they stand in."
 )
 @click.option("--network", metavar="LINK", help="What joins the computers, such as 'Ethernet 10G'.")
 @click.option(
-    "--samples", type=click.IntRange(1), help="Samples in one epoch: also tell hours and cost, on all cards."
+    "--samples",
+    type=click.IntRange(1, 10**13),
+    help="Samples in one epoch: also tell hours and cost, on all cards.",
 )
 @click.option("--epochs", type=Finite(0, 1e6, min_open=True), help="Epochs of the training (with --samples).")
 @json_option
@@ -103,6 +114,11 @@ def plan(  # noqa: PLR0917 - click gives them by name
     from course_lib.plan.model_names import named_workload
     from course_lib.plan.step_work import step_work
 
+    whole = _whole_job(samples, epochs)
+    if gpus == 1 and (interconnect is not None or nodes > 1 or network is not None):
+        raise CourseError(
+            "--interconnect, --nodes and --network are about several cards: say how many with --gpus."
+        )
     chosen = [None if _means_this_machine(name) else find_accelerator(name) for name in cards]
     sys.path.insert(0, str(Path.cwd()))  # the learner's own module:factory
     workload = named_workload(
@@ -119,7 +135,6 @@ def plan(  # noqa: PLR0917 - click gives them by name
     traces = traces_of(workload)
     work = step_work(traces.exact(batch))
     rows = []
-    whole = _whole_job(samples, epochs)
     plans: dict[int, MemoryPlan] = {}  # cards with as much memory share their plan
     for card in chosen or (_every_card() if whole else _usual_cards()):
         made = None
@@ -136,12 +151,10 @@ def plan(  # noqa: PLR0917 - click gives them by name
     if as_json:
         print_json([row.to_json() for row in rows])
     else:
-        click.echo(whole_job_table(rows) if whole else table(rows))
+        click.echo(fitted(whole_job_table(rows) if whole else table(rows)))
 
 
 def _whole_job(samples: int | None, epochs: float | None) -> tuple[int, float] | None:
-    from course_lib.errors import CourseError
-
     if samples is None and epochs is None:
         return None
     if samples is None or epochs is None:
@@ -163,7 +176,6 @@ def _time(
     work: "StepWork", card: "Accelerator | None", optimizer: str, accumulate: int
 ) -> "tuple[StepTime | None, str]":
     """The predicted time on a card, or on this machine by its calibration; or why there is none."""
-    from course_lib.errors import CourseError
     from course_lib.plan.speed import predict
 
     if card is None:
@@ -175,7 +187,6 @@ def _time(
 
 
 def _time_here(work: "StepWork", optimizer: str, accumulate: int) -> "StepTime":
-    from course_lib.errors import CourseError
     from course_lib.plan.calibrate import load_calibration
     from course_lib.plan.speed import predict
     from course_lib.teach.workspace import learner_folder
@@ -198,7 +209,6 @@ def _scale(  # noqa: PLR0917 - the options as they come
     nodes: int,
     network: str | None,
 ) -> "ScaledStep":
-    from course_lib.errors import CourseError
     from course_lib.plan.interconnects import interconnect_of
     from course_lib.plan.scaling import scale
 
@@ -223,7 +233,6 @@ def _own_card() -> "Accelerator | None":
     import torch
 
     from course_lib.accelerators import Accelerator, find_accelerator
-    from course_lib.errors import CourseError
 
     if not torch.cuda.is_available():
         return None

@@ -74,13 +74,13 @@ def _line(row: Row) -> str:
     made = row.memory
     if made:
         verdict = "fits" if made.fits else "tight" if made.tight else "does not fit"
-        text += "".join(f"{size / 2**20:>7,.0f} MiB" for size in (made.total, made.safe, made.capacity))
+        text += "".join(f" {size / 2**20:>6,.0f} MiB" for size in (made.total, made.safe, made.capacity))
         text += f"  {verdict:<13}"
     else:
         text += " " * 48
     if row.time:
         step = format_seconds(row.time.seconds)
-        text += f"{step:>9}{row.time.samples_per_second:>11,.0f}  {row.time.bound:<8}"
+        text += f"{step:>9} {row.time.samples_per_second:>10,.0f}  {row.time.bound:<8}"
     else:
         text += f"{'-':>9}{'-':>11}  {'-':<8}"
     return text + ("" if row.largest is None else f"{row.largest:,}")

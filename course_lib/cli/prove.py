@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from course_lib.cli.output import json_option
+from course_lib.cli.output import fitted, json_option
 from course_lib.cli.values import Finite
 from course_lib.errors import CourseError
 
@@ -60,7 +60,7 @@ def prove(  # noqa: PLR0917 - click gives them by name
     sys.path.insert(0, str(Path.cwd()))  # the learner's own module:function
     reference = Reference(**given) if given else None  # type: ignore[arg-type]  # checked there
     proof = prove_step(step, reference, time_limit_s=time_limit)
-    click.echo(proof.to_json() if as_json else str(proof))
+    click.echo(proof.to_json() if as_json else fitted(str(proof)))
     return 0 if proof.equivalent else 1
 
 

@@ -5,20 +5,28 @@ from pathlib import Path
 
 import click
 
-from course_lib.cli.output import json_option, print_json
+from course_lib.cli.output import fitted, json_option, print_json
 
 
 @click.command(epilog="Example: course remedies resnet50 --batch 256 --on 'RTX 3060 12GB'")
 @click.argument("model")
 @click.option("--on", "card", required=True, metavar="CARD", help="The card that it must fit, such as T4.")
 @click.option(
-    "--batch", type=click.IntRange(1), default=32, show_default=True, help="Samples in one micro-batch."
+    "--batch",
+    type=click.IntRange(1, 1_000_000),
+    default=32,
+    show_default=True,
+    help="Samples in one micro-batch.",
 )
 @click.option(
-    "--accumulate", type=click.IntRange(1), default=1, show_default=True, help="Micro-batches in one step."
+    "--accumulate",
+    type=click.IntRange(1, 4096),
+    default=1,
+    show_default=True,
+    help="Micro-batches in one step.",
 )
-@click.option("--image-size", type=click.IntRange(1), help="Height and width of the images.")
-@click.option("--sequence", type=click.IntRange(1), help="Tokens in one sample, for text models.")
+@click.option("--image-size", type=click.IntRange(1, 16_384), help="Height and width of the images.")
+@click.option("--sequence", type=click.IntRange(1, 1_048_576), help="Tokens in one sample, for text models.")
 @click.option("--precision", default="fp32", show_default=True, help="fp32, tf32, fp16 or bf16.")
 @click.option("--optimizer", default="adamw", show_default=True, help="sgd (with momentum), adam, adamw, ...")
 @json_option
@@ -58,4 +66,4 @@ def remedies(  # noqa: PLR0917 - click gives them by name
     if as_json:
         print_json(found.to_json())
     else:
-        click.echo(str(found))
+        click.echo(fitted(str(found)))

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import click
 
-from course_lib.cli.output import json_option, print_json
+from course_lib.cli.output import fitted, json_option, print_json
 from course_lib.cli.values import Finite
 from course_lib.diagnose.gpu_status import GpuStatus, live_status
 from course_lib.diagnose.host_load import HostLoad, host_load
@@ -47,7 +47,7 @@ def watch(interval: float, once: bool, as_json: bool) -> None:
         elif as_json:
             click.echo(json.dumps(answer, allow_nan=False))
         else:
-            click.echo((_HOME_AND_CLEAR if live else "") + table(host, cards, reason))
+            click.echo((_HOME_AND_CLEAR if live else "") + fitted(table(host, cards, reason)))
         if once:
             return
         first = False

@@ -14,6 +14,7 @@ from typing import Any, Literal
 Severity = Literal["problem", "warning", "note"]
 Certainty = Literal["certain", "likely", "possible"]
 
+WIDTH = 100  # characters in a line of text, where the terminal does not say otherwise
 _HOW_SURE = {"certain": "", "likely": " (likely)", "possible": " (possible)"}
 
 
@@ -63,16 +64,21 @@ class Finding:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.summary}{_HOW_SURE[self.certainty]}  [{self.id}]", _wrap(self.why, "  ")]
+        return self.in_lines()
+
+    def in_lines(self, width: int = WIDTH) -> str:
+        """The finding as text, wrapped at ``width`` characters where its words allow it."""
+        title = f"{self.summary}{_HOW_SURE[self.certainty]}  [{self.id}]"
+        lines = [_wrap(title, width, ""), _wrap(self.why, width, "  ")]
         if self.remedies:
             lines.append("  First:")
-            lines.append(_wrap(self.remedies[0], "    "))
+            lines.append(_wrap(self.remedies[0], width, "    "))
         if len(self.remedies) > 1:
             lines.append("  Then:")
-            lines.extend(_wrap(remedy, "    - ", "      ") for remedy in self.remedies[1:])
+            lines.extend(_wrap(remedy, width, "    - ", "      ") for remedy in self.remedies[1:])
         if self.not_helpful:
             lines.append("  Would not help:")
-            lines.extend(_wrap(advice, "    - ", "      ") for advice in self.not_helpful)
+            lines.extend(_wrap(advice, width, "    - ", "      ") for advice in self.not_helpful)
         if self.evidence:
             lines.append("  Figures: " + "; ".join(f"{e.what} {e.value}" for e in self.evidence))
         return "\n".join(lines)
@@ -132,10 +138,10 @@ class Reading:
         }
 
 
-def _wrap(text: str, first: str, rest: str | None = None) -> str:
+def _wrap(text: str, width: int, first: str, rest: str | None = None) -> str:
     return textwrap.fill(
         text,
-        100,
+        width,
         initial_indent=first,
         subsequent_indent=first if rest is None else rest,
         break_long_words=False,

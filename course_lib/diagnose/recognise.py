@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from course_lib.diagnose import cards, faults, memory_growth, memory_verdict, oom
-from course_lib.diagnose.finding import Finding, Reading
+from course_lib.diagnose.finding import WIDTH, Finding, Reading
 from course_lib.diagnose.oom import bare, host, mps
 from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.together import together
@@ -64,11 +64,15 @@ class Explanation:
         return answer
 
     def __str__(self) -> str:
+        return self.in_lines()
+
+    def in_lines(self, width: int = WIDTH) -> str:
+        """The answer as text, wrapped at ``width`` characters where its words allow it."""
         if not self.known:
             return "\n".join(
                 ["I do not know this text. What can be read:", *(f"  - {line}" for line in can_be_read())]
             )
-        parts = [str(finding) for finding in self.findings]
+        parts = [finding.in_lines(width) for finding in self.findings]
         if not parts:
             parts = ["Nothing in these figures calls for an action."]
         parts.append("Read: " + "; ".join(f"{r.kind} ({r.where})" for r in self.readings) + ".")

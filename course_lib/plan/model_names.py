@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,8 +17,10 @@ from torch import nn
 
 from course_lib.errors import CourseError
 from course_lib.plan.optimizers import optimizer_rule
+from course_lib.plan.own_model import own_workload
 from course_lib.plan.workload import Batch, Workload, default_loss
 
+NAMES = "a torchvision model (resnet50), timm:NAME, transformers:TYPE, config.json, gpt, cnn, module:factory"
 SEQUENCE = 512  # tokens a text model gets where the caller gives none
 
 
@@ -36,22 +37,30 @@ def named_workload(
     ``name``: a torchvision model (``resnet50``), ``timm:NAME``, ``transformers:TYPE``
     (``transformers:bert``), the path of a ``config.json``, ``gpt``, ``cnn``, or ``module:factory`` where
     the factory returns a module (with ``example_input`` as an attribute, or taking images) or a Workload.
-    ``settings`` are fields of Workload. Raises CourseError with near matches.
+    ``image_size`` is for image models, ``sequence`` for text models. ``settings`` are fields of Workload.
+    Raises CourseError for an unknown name, with near matches, and for a size that the model has no use for.
     """
     settings["optimizer"] = optimizer_rule(optimizer)
-    kind, _, rest = name.partition(":")
-    if kind == "timm" and rest:
-        return _timm(rest, image_size, settings)
+    kind, colon, rest = name.partition(":")
+    if not kind or (colon and not rest):
+        raise CourseError(f"{name!r} names no model. The names are {NAMES}.")
+    is_text = kind in ("transformers", "gpt") or name.endswith(".json")
+    if is_text and image_size is not None:
+        raise CourseError(f"An image size means nothing to {name}: leave it out.")
+    if not is_text and sequence is not None:
+        raise CourseError(f"A sequence length means nothing to {name}: leave it out.")
     if kind == "transformers" and rest:
         return _transformers(rest, sequence, settings)
-    if name.endswith(".json"):
-        return _transformers(name, sequence, settings)
-    if name == "gpt":
-        return _gpt(sequence, settings)
+    if is_text:
+        return _gpt(sequence, settings) if name == "gpt" else _transformers(name, sequence, settings)
     if name == "cnn":
+        if image_size is not None:
+            raise CourseError("The images of cnn have 28 pixels a side: leave the image size out.")
         return _cnn(settings)
+    if kind == "timm" and rest:
+        return _timm(rest, image_size, settings)
     if rest:
-        return _learners(kind, rest, image_size, settings)
+        return own_workload(kind, rest, image_size, settings)
     return _torchvision(name, image_size, settings)
 
 
@@ -104,9 +113,7 @@ def _torchvision(name: str, image_size: int | None, settings: dict[str, Any]) ->
     known = models.list_models()
     if name not in known:
         error = _near(name, known, "torchvision")
-        raise CourseError(
-            f"{error} Other models: timm:NAME, transformers:TYPE, config.json, gpt, cnn, module:factory."
-        )
+        raise CourseError(f"{error} All names: {NAMES}.")
     builder = models.get_model_builder(name)
     family = builder.__module__.removeprefix("torchvision.models.").split(".")[0]
     if family in ("detection", "quantization"):
@@ -247,32 +254,3 @@ def _cnn(settings: dict[str, Any]) -> Workload:
     from course_lib.models import zoo
 
     return Workload("cnn", zoo.DigitsCNN, _images(1, 28, 28, 10), default_loss, **settings)
-
-
-def _learners(module_name: str, attribute: str, image_size: int | None, settings: dict[str, Any]) -> Workload:
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise CourseError(
-            f"The module {module_name!r} cannot be imported ({error}); give module:factory."
-        ) from None
-    factory = getattr(module, attribute, None)
-    if factory is None:
-        names = [name for name in vars(module) if not name.startswith("_")]
-        close = difflib.get_close_matches(attribute, names, n=3, cutoff=0.4)
-        hint = f"; did you mean {', '.join(close)}?" if close else "."
-        raise CourseError(f"{module_name} has no {attribute!r}{hint}")
-    if isinstance(factory, nn.Module):
-        made: Any = factory
-    else:
-        made = factory()
-    if isinstance(made, Workload):
-        return replace(made, **settings)
-    if not isinstance(made, nn.Module):
-        raise CourseError(
-            f"{module_name}:{attribute} gave a {type(made).__name__}, not a module or a Workload."
-        )
-    size = image_size or 224
-    return Workload(
-        f"{module_name}:{attribute}", lambda: made, _images(3, size, size, 1000), default_loss, **settings
-    )

@@ -80,7 +80,7 @@ def optimizer_rule(
     if isinstance(optimizer, str):
         rule = RULES.get(optimizer.lower())
         if rule is None:
-            close = difflib.get_close_matches(optimizer.lower(), RULES, n=3, cutoff=0.3)
+            close = difflib.get_close_matches(optimizer.lower(), RULES, n=3, cutoff=0.5)
             hint = f" (did you mean {', '.join(close)}?)" if close else ""
             raise CourseError(
                 f"Optimizer {optimizer!r} is not known{hint}; choose one of {', '.join(RULES)}."

@@ -90,13 +90,66 @@ def test_the_learners_own_module(
         (["no_such_module:make"], "cannot be imported"),
         (["maskrcnn_resnet50_fpn"], "cannot be planned"),
         (["missing.json"], "not a transformers config.json"),
+        ([""], "names no model"),
+        (["timm:"], "names no model"),
+        ([":make"], "names no model"),
+        (["resnet18", "--sequence", "5"], "sequence length means nothing to resnet18"),
+        (["gpt", "--image-size", "64"], "image size means nothing to gpt"),
+        (["cnn", "--image-size", "64"], "28 pixels"),
+        (["cnn", "--batch", "1000000000"], "not in the range"),
+        (["cnn", "--accumulate", "99999999"], "not in the range"),
+        (["cnn", "--samples", "5"], "give both"),
+        (["cnn", "--samples", "5", "--epochs", "nan"], "not a finite number"),
+        (["cnn", "--nodes", "2"], "with --gpus"),
+        (["cnn", "--interconnect", "PCIe 4.0"], "with --gpus"),
+        (["own_odd_for_plan:raises"], "made no model (KeyError: 'x')"),
+        (["own_odd_for_plan:ends"], "made no model (SystemExit: 3)"),
+        (["own_odd_for_plan:number"], "gave 5: it must give a torch.nn.Module or a Workload"),
+        (["own_odd_for_plan:FIVE"], "is of the type int: give a function"),
+        (["own_odd_for_plan:takes"], "must run without arguments"),
+        (["own_broken_for_plan:make"], "cannot be imported (SyntaxError"),
+        (["own_ending_for_plan:make"], "cannot be imported (SystemExit: 3)"),
     ],
 )
 def test_bad_input_gets_one_sentence(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    odd = "FIVE = 5\ndef raises(): raise KeyError('x')\ndef ends(): raise SystemExit(3)\n"
+    odd += "def number(): return 5\ndef takes(a): return a\n"
+    for name, code in (("odd", odd), ("broken", "def make(:"), ("ending", "raise SystemExit(3)")):
+        (tmp_path / f"own_{name}_for_plan.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
     assert course(*arguments) == 2
     said = capsys.readouterr()
     assert words in said.err
     assert len(said.err.strip().splitlines()) == 1
     assert "Traceback" not in said.err + said.out
+
+
+def test_a_module_that_says_its_own_input(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_input_for_plan.py").write_text(
+        "import torch\ndef make():\n    model = torch.nn.Linear(7, 3)\n"
+        "    model.example_input = torch.empty(2, 7)\n    return model\n",
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert course("own_input_for_plan:make", "--on", "T4", "--batch", "64", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["batch_size"] == 64
+    assert course("own_input_for_plan:make", "--on", "T4", "--image-size", "32") == 2
+    assert "says itself what its input is" in capsys.readouterr().err
+
+
+def test_prose_fits_the_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert course("cnn", "--on", "RTX 3090") == 0
+    lines = capsys.readouterr().out.splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("Step times:"))
+    assert len(lines[begin]) > 40
+    assert all(len(line) <= 60 for line in lines[begin : begin + 5])
