@@ -24,9 +24,11 @@ from course_lib.plan.work import Dims, Work
 class Rates:
     """What a device can do at most: bytes and operations a second.
 
-    ``peaks`` maps a precision (fp32, tf32, fp16, bf16) to dense floating-point operations a second; ``issue``
-    is SMs times clock, in 1/s; ``cache`` the bytes of its last-level cache; ``watts`` what it may draw. None
-    where no source tells.
+    ``bandwidth``: bytes a second that programs see. ``peaks`` maps a precision (fp32, tf32, fp16, bf16) to
+    dense floating-point operations a second; ``issue`` is SMs times clock, in 1/s; ``cache`` the bytes of its
+    last-level cache; ``watts`` what it may draw. None where no source tells. ``clock_share``: how much of its
+    clock the card holds when all units work; ``tensor_share``: what its generation's matrix units reach of
+    their peak, beside that of newer ones.
     """
 
     name: str
@@ -35,12 +37,17 @@ class Rates:
     issue: float | None = None
     cache: float | None = None
     watts: float | None = None
+    clock_share: float = 1.0
+    tensor_share: float = 1.0
 
     def peak(self, precision: str) -> float:
         """Operations a second in ``precision``, or in the nearest one that the card has its own units for."""
+        return self.peaks[self._unit(precision)]
+
+    def _unit(self, precision: str) -> str:
         for name in (precision, *_INSTEAD[precision]):
             if self.peaks.get(name):
-                return self.peaks[name]
+                return name
         raise CourseError(f"The table gives no peak rate of {self.name}, so no time can be predicted for it.")
 
     def sustained(self, precision: str) -> float:
@@ -49,14 +56,34 @@ class Rates:
         Professional cards have more units than they can feed at once: an L4 reaches 0.57 of its peak, a T4
         0.65, an A100 0.8 (public measurements of large matrix products).
         """
-        peak = self.peak(precision)
+        unit = self._unit(precision)
+        peak = self.peaks[unit]
+        if unit == "fp32":
+            return peak * self.clock_share
+        peak *= self.tensor_share
         if not self.watts:
             return peak
-        paid = FLOPS_A_WATT * self.watts * (1.0 if precision in ("fp16", "bf16") else 0.5)
-        return float((peak**-2 + paid**-2) ** -0.5)
+        paid = FLOPS_A_WATT * self.watts * (1.0 if unit in ("fp16", "bf16") else 0.5)
+        return float((peak**-2 + (self.tensor_share * paid) ** -2) ** -0.5)
 
 
 FLOPS_A_WATT = 0.8e12  # 16-bit operations; between 0.3 (V100) and 1.3 (H100 PCIe) in those measurements
+
+# Watts that a generation's chips would draw for 10**12 dense 16-bit operations a second at their full clock,
+# by compute capability. From public measurements of large products: T4 0.65 of its peak; A6000, A40 and A4000
+# 0.8; A100 0.78; L40S 0.73 and L4 0.57; H100 0.78 and H100 PCIe 0.62. Volta is made as Turing is, and
+# Blackwell's small chips as Ada's.
+FULL_CLOCK_WATTS = {
+    "7.0": 2.3, "7.5": 2.3, "8.0": 1.4, "8.6": 2.2, "8.9": 1.5, "9.0": 1.0, "10.0": 1.0, "12.0": 1.5,
+}  # fmt: skip
+
+# Volta and Turing have no asynchronous copies to feed their matrix units: kernels reach a smaller share of
+# the peak than on the RTX 3090, which the shares are fitted on. Chosen on published training speeds.
+BEFORE_AMPERE = 0.8
+
+# A program on a card without inline error correction sees this share of the size on the box, or more.
+_WHOLE = 0.95
+_OVERHEAD = 0.985  # what it sees there in the mean: the driver keeps the rest
 
 # A card without units for a number format computes in the next one: at most as fast as this.
 _INSTEAD = {"bf16": ("fp32",), "fp16": ("fp32",), "tf32": ("fp32",), "fp32": ()}
@@ -77,9 +104,45 @@ def rates_of(card: Accelerator) -> Rates:
         )
         if value
     }  # fmt: skip
-    issue = card.sm_count * card.boost_clock_mhz * 1e6 if card.sm_count and card.boost_clock_mhz else None
-    cache = card.l2_mib * 2**20 if card.l2_mib else None
-    return Rates(card.name, card.bandwidth_gb_s * 1e9, peaks, issue, cache, card.tdp_w)
+    clock = clock_share(card)
+    issue = (
+        card.sm_count * card.boost_clock_mhz * 1e6 * clock if card.sm_count and card.boost_clock_mhz else None
+    )
+    return Rates(
+        card.name,
+        card.bandwidth_gb_s * 1e9 * data_share(card),
+        peaks,
+        issue,
+        card.l2_mib * 2**20 if card.l2_mib else None,
+        card.tdp_w,
+        clock,
+        BEFORE_AMPERE if card.compute_capability in ("7.0", "7.5") else 1.0,
+    )
+
+
+def clock_share(card: Accelerator) -> float:
+    """How much of its boost clock a card holds under load, by its power for each operation of its peak.
+
+    Power grows with about the cube of the clock where the voltage follows it, and in proportion below: with
+    half the watts of its generation's full clock, a chip holds about two thirds of it. 1 where the table
+    does not tell.
+    """
+    needed = FULL_CLOCK_WATTS.get(card.compute_capability)
+    if card.vendor != "NVIDIA" or not (needed and card.tdp_w and card.fp16_tflops):
+        return 1.0
+    return float((1.0 + (needed * card.fp16_tflops / card.tdp_w) ** 2) ** -0.25)
+
+
+def data_share(card: Accelerator) -> float:
+    """The share of a card's traffic that is data: less than 1 where error correction stands in its memory.
+
+    Cards with GDDR memory and error correction (T4, A10, L4, L40S) keep its bits among the data: about a
+    sixteenth of the memory, and of what moves. HBM has lines of its own for them.
+    """
+    if card.vendor != "NVIDIA" or not card.usable_mib:
+        return 1.0
+    seen = card.usable_mib / 1024 / card.advertised_gb
+    return seen / _OVERHEAD if seen < _WHOLE else 1.0
 
 
 def fill(dims: Dims, tile: Dims) -> float:
