@@ -11,6 +11,7 @@ while the ranks train.
 import argparse
 import json
 import re
+import sys
 import time
 from typing import Any
 
@@ -69,6 +70,7 @@ def soak(rounds: int, faults: list[str]) -> dict[str, Any]:
                 right += 1
             else:
                 wrong.append({"round": number, "fault": fault, "seen": seen, "left": left})
+        print(f"round {number}: {right} right, {len(wrong)} wrong", file=sys.stderr, flush=True)
     return {"rounds": rounds, "right": right, "wrong": wrong, "longest_s": round(longest, 1)}
 
 

@@ -102,9 +102,13 @@ def measure_link(
 def fit_ring(sizes: Sequence[int], seconds: Sequence[float], world_size: int) -> tuple[float, float]:
     """(latency in s, bandwidth in bytes/s) of a ring that takes these times, by least relative squares.
 
+    A size that took longer than a larger one was disturbed by something else: it counts as the larger one.
     Raises CourseError when the times do not grow with the size.
     """
     n = world_size
+    seconds = [min(s for other, s in zip(sizes, seconds, strict=True) if other >= size) for size in sizes]
+    if max(seconds) == min(seconds):
+        raise CourseError("The times do not grow with the size: measure larger sizes too.")
     weights = [1 / s for s in seconds]
     rows = [(2 * (n - 1) * w, 2 * (n - 1) / n * size * w) for size, w in zip(sizes, weights, strict=True)]
     aa, ab, bb = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))

@@ -87,7 +87,8 @@ judge(
 #
 # Each rank computes gradients from its own samples. If each then changed its weights by itself, the copies would part.
 # So before the step, all take the **mean** of their gradients. Adding up something over all ranks, so that each has
-# the sum, is an *all-reduce*. It needs no boss: the ranks stand in a ring, and pieces go round.
+# the sum, is an *all-reduce*. A call like this, which works only if all ranks make it together, is a *collective*.
+# It needs no boss: the ranks stand in a ring, and pieces go round.
 
 # %%
 from course_lib.train import data_parallel, ring
@@ -213,13 +214,13 @@ for fault, errors in zip(faults, [*broken.earlier, broken.errors]):
 #
 # | what happened | what you read | what to do |
 # |---|---|---|
-# | a rank is killed | the others: connection closed by peer | look for memory: `dmesg`, smaller batch, fewer workers |
+# | a rank is killed | the others: connection closed by peer | look for memory: the system's log (`dmesg`), smaller batch, fewer workers |
 # | a rank hangs | the others: timed out waiting | find what *that* rank does: its data, a lock, a full disk |
-# | one rank has fewer batches | connection closed, near the end of an epoch | a sampler that gives all the same, or `join` |
+# | one rank has fewer batches | connection closed, near the end of an epoch | a sampler that gives all the same, or `with model.join():`, where who is done answers for the others |
 # | ranks call different collectives | a time limit, or wrong numbers | no collective inside `if rank == 0` |
 #
-# After such an end, `torchrun --max-restarts 3` starts all ranks anew, and a script that saves a *checkpoint* goes on
-# from it. Ours does.
+# After such an end, `torchrun --max-restarts 3` starts all ranks anew, and a script that saves a *checkpoint* (weights
+# and optimizer, on disk) goes on from it. Ours does.
 #
 # ## What does the exchange cost?
 #
@@ -301,6 +302,8 @@ foretold = scale(step, 2, measured_link(link, 2, usable_cores()))
 print(f"predicted {1000 * foretold.seconds:.1f} ms a step, measured {1000 * emulated_two.with_s:.1f} ms")
 
 # %% [markdown]
+# If they lie far apart, something else used your cores meanwhile. Close it, and run the launch and these cells again.
+#
 # ## Lab: 8 cards, 1,024 cards
 #
 # The same arithmetic, with links that you do not have. Their figures were measured by others; each has its source
@@ -317,7 +320,8 @@ print(out)
 plot_scaling(out)
 
 # %% [markdown]
-# ResNet-50 has about 100 MiB of gradients. Now you. Which network makes 1,024 cards worth having? What does a
+# *Waiting* is for the slowest card: no two need quite the same time, and of many one is always late. ResNet-50 has
+# about 100 MiB of gradients. Now you. Which network makes 1,024 cards worth having? What does a
 # computing time of 10 ms do, and one of 1,000 (a larger batch: more computing for the same gradients)?
 
 # %%
@@ -328,6 +332,7 @@ lab.lab()
 #
 # The guide says: no second card before one card trains with a batch of 256. From which batch a card on do two cards
 # give 1.8 times the samples of one? We predict it for ResNet-50 in 16 bits on RTX 3090 cards, over three links.
+# (*Without peer access*, what goes from card to card passes through the computer's memory.)
 
 # %%
 from course_lib.accelerators import find_accelerator
@@ -433,8 +438,8 @@ check("ddp.first_cause", first_cause)
 # %% [markdown]
 # ## Bring your own
 #
-# The next cell writes a whole training script: real data, mixed precision, accumulation, checkpoint, restart. It needs
-# only torch and numpy, and the very same file runs as one process, on eight cards, and on several computers.
+# The next cell writes a whole training script: real data, mixed precision (lesson 03), accumulation (lesson 05),
+# checkpoint, restart. It needs only torch and numpy, and the very same file runs as one process, on eight cards, and on several computers.
 
 # %%
 from course_lib.train.take_home import write_script

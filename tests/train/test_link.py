@@ -30,6 +30,15 @@ def test_a_large_size_does_not_drown_the_latency() -> None:
     assert bandwidth == pytest.approx(1e9, rel=0.25)
 
 
+@pytest.mark.parametrize("disturbed", range(len(SIZES) - 1))
+def test_a_disturbed_size_does_not_spoil_the_fit(disturbed: int) -> None:
+    times = [ring_seconds(size, 2, 1e-4, 1e9) for size in SIZES]
+    times[disturbed] = 1.0  # the process was off its core for a second
+    latency, bandwidth = fit_ring(SIZES, times, 2)
+    assert bandwidth == pytest.approx(1e9, rel=0.3)
+    assert ring_seconds(SIZES[-1], 2, latency, bandwidth) == pytest.approx(times[-1], rel=0.3)
+
+
 def test_times_that_do_not_grow_are_refused() -> None:
     with pytest.raises(CourseError, match="do not grow"):
         fit_ring(SIZES, [4e-3, 3e-3, 2e-3, 1e-9], 2)
