@@ -321,6 +321,8 @@ lab.lab()
 # process of its own, so that your page goes on. Read first what it says, then why.
 
 # %%
+from IPython.display import display
+
 from course_lib.train.loading.faults import KINDS, provoke
 
 kinds = ["same_augmentations"]

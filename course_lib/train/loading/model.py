@@ -7,8 +7,9 @@ is the longest of three:
     (making + sharing) / W       the workers are
     processor time / cores       the cores are: workers, hand-over and step share them
 
-All of these are measured before the first trial, but the hand-over, of which a trial tells more, and workers
-that share cores may need longer than one process alone: `corrected` takes both in.
+All of these are measured before the first trial. A trial tells more: what making costs in the training process,
+what the hand-over costs, and by how much workers that share cores are slower than one process alone.
+`corrected` takes these in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +31,10 @@ class ThroughputModel:
     """What one batch and one step need. Seconds; `cores` that the whole training may use.
 
     `make_s` is making a batch in one process, of which `read_s` is waiting for storage; `share_s` comes on
-    top in a worker. `cpu_s` and `step_cpu_s` are processor time. `hand_over_s` is what a batch costs the
-    training process. `scale` is what trials say of the time in which workers make batches, over what one
-    process needed.
+    top in a worker. `cpu_s` is the processor time of both, `step_cpu_s` that of the step. `hand_over_s` is what
+    a batch costs the training process. `scale` is what trials say of the time in which workers make batches,
+    over what one process needed. `make_here_s` is what a trial without workers says of `make_s` there, where
+    memory is used again and more threads may help; None before there was one.
     """
 
     make_s: float
@@ -44,6 +46,7 @@ class ThroughputModel:
     hand_over_s: float
     cores: int
     scale: float = 1.0
+    make_here_s: float | None = None
 
     @classmethod
     def of(cls, cost: BatchCost, step_s: float, step_cpu_s: float, cores: int) -> "ThroughputModel":
@@ -62,11 +65,11 @@ class ThroughputModel:
     def bounds(self, num_workers: int) -> dict[Limit, float]:
         """Seconds from one batch to the next that each part needs at least."""
         if num_workers == 0:
-            return {"one process": self.make_s + self.step_s}
+            return {"one process": self._making_here_s + self.step_s}
         made_s = (self.make_s + self.share_s) / num_workers
         busy: Limit = "storage" if self.read_s > self.make_s / 2 else "workers"
         main: Limit = "hand-over" if self.hand_over_s > self.step_s else "step"
-        cpu_s = self.cpu_s + self.share_s + self.hand_over_s + self.step_cpu_s
+        cpu_s = self.cpu_s + self.hand_over_s + self.step_cpu_s
         return {
             main: self.step_s + self.hand_over_s,
             busy: made_s * self.scale,
@@ -80,10 +83,11 @@ class ThroughputModel:
     def limit(self, num_workers: int) -> Limit:
         """What the time is limited by."""
         if num_workers == 0:
-            if self.make_s <= SAME * self.step_s:
+            if self._making_here_s <= SAME * self.step_s:
                 return "step"
             # Where workers would gain by being more, and were no faster, they lack what one process has too.
-            return "one process" if self.make_s <= 2 * self.hand_over_s else self.limit(self.cores)
+            few = self._making_here_s <= 2 * self.hand_over_s
+            return "one process" if few else self.limit(self.cores)
         bounds = self.bounds(num_workers)
         return max(bounds, key=bounds.__getitem__)
 
@@ -92,18 +96,26 @@ class ThroughputModel:
         best = min(self.batch_s(number) for number in choices)
         return next(number for number in sorted(choices) if self.batch_s(number) <= best * (1 + within))
 
+    @property
+    def _making_here_s(self) -> float:
+        return self.make_s if self.make_here_s is None else self.make_here_s
+
     def corrected(self, measured: Mapping[int, float]) -> "ThroughputModel":
         """The model after trials: seconds from batch to batch by number of workers.
 
-        What the fastest trial took beyond the step is its hand-over, if it is little. Else the workers need
-        longer than the model says, for all their numbers.
+        What a trial without workers took beyond the step is making there. What the fastest one with workers
+        took beyond it is its hand-over, if it is little. Else the workers need longer than the model says, for
+        all their numbers.
         """
-        trials = {number: seconds for number, seconds in measured.items() if number}
-        if not trials:
+        if 0 in measured:
+            return replace(self, make_here_s=max(0.0, measured[0] - self.step_s)).corrected(
+                {number: seconds for number, seconds in measured.items() if number}
+            )
+        if not measured:
             return self
-        fastest = min(trials, key=trials.__getitem__)
-        beyond_s = trials[fastest] - self.step_s
+        fastest = min(measured, key=measured.__getitem__)
+        beyond_s = measured[fastest] - self.step_s
         if beyond_s <= max(LONG_HAND_OVER_S, LONG_HAND_OVER * self.step_s, self.hand_over_s):
             return replace(self, hand_over_s=max(0.0, beyond_s))
         bounds = replace(self, scale=1.0, step_s=0.0, hand_over_s=0.0).bounds(fastest)
-        return replace(self, scale=max(1.0, trials[fastest] / max(bounds.values())))
+        return replace(self, scale=max(1.0, measured[fastest] / max(bounds.values())))

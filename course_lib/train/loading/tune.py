@@ -157,12 +157,17 @@ class _Search:
             )
 
     def _next(self, choices: list[int], tried: dict[int, float]) -> int | None:
-        """The model's choice, or a number beside the best so far that may be as good; else None."""
+        """The model's choice, or a number beside the best so far that may be as good; else None.
+
+        Beside none stands the number that the model likes best, since one worker alone may be too few.
+        """
         choice = self.model.fewest(choices)
         if choice not in tried:
             return choice
         best = min(tried, key=tried.__getitem__)
-        near = [n for n in (best - 1, best + 1, 0) if n in choices and n not in tried]
+        some = [n for n in choices if n]
+        liked = self.model.fewest(some) if some and not best else best - 1
+        near = [n for n in (liked, best + 1, 0) if n in choices and n not in tried]
         hopeful = [n for n in near if self.model.batch_s(n) < tried[best] * (1 + SAME)]
         return min(hopeful, key=self.model.batch_s, default=None)
 

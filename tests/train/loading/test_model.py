@@ -62,6 +62,11 @@ def test_each_limit_is_named() -> None:
 def test_the_choice_follows_the_limit() -> None:
     assert model(make_s=0.0001, cpu_s=0.0001).fewest(range(9)) == 0
     assert model(cores=2, step_s=0.001).fewest(range(9)) == 2
+    shared = model(make_s=0.002, share_s=0.02, cpu_s=0.022, step_s=0.0184, hand_over_s=0.0018, cores=2)
+    assert shared.fewest(range(9)) == 0, "within 2 % of what two workers give"
+    slower_here = shared.corrected({0: 0.0226})  # large batches of a memory map: one worker is not enough
+    assert slower_here.fewest(range(9)) == 2
+    assert slower_here.batch_s(2) == pytest.approx(0.0202)
     assert model(cpu_s=0.002, read_s=0.098, step_s=0.011, hand_over_s=0.0).fewest(range(17)) in (9, 10)
 
 
@@ -77,7 +82,9 @@ def test_a_trial_corrects_the_model() -> None:
     )
     assert busy.batch_s(8) == pytest.approx(0.03)
     assert busy.fewest(range(17)) > model(cores=64).fewest(range(17))
-    assert model().corrected({0: 5.0}) == model()
+    assert model().corrected({0: 5.0}).batch_s(0) == pytest.approx(5.0)
+    assert model().corrected({0: 5.0}).batch_s(2) == model().batch_s(2)
+    assert model().corrected({0: 5.0, 2: 1.0}).batch_s(2) == pytest.approx(1.0)
     assert model().corrected({}) == model()
     assert replace(slower, scale=1.0) == model(cores=2)
 
