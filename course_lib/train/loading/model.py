@@ -7,9 +7,9 @@ is the longest of three:
     (making + sharing) / W       the workers are
     processor time / cores       the cores are: workers, hand-over and step share them
 
-All of these are measured before the first trial. A trial tells more: what making costs in the training process,
-what the hand-over costs, and by how much workers that share cores are slower than one process alone.
-`corrected` takes these in.
+All of these are measured before the first trial. A trial tells more: what making costs in the training
+process, what the hand-over costs, and by how much workers that share cores are slower than one process
+alone. `corrected` takes these in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,10 +31,10 @@ class ThroughputModel:
     """What one batch and one step need. Seconds; `cores` that the whole training may use.
 
     `make_s` is making a batch in one process, of which `read_s` is waiting for storage; `share_s` comes on
-    top in a worker. `cpu_s` is the processor time of both, `step_cpu_s` that of the step. `hand_over_s` is what
-    a batch costs the training process. `scale` is what trials say of the time in which workers make batches,
-    over what one process needed. `make_here_s` is what a trial without workers says of `make_s` there, where
-    memory is used again and more threads may help; None before there was one.
+    top in a worker. `cpu_s` is the processor time of both, `step_cpu_s` that of the step. `hand_over_s` is
+    what a batch costs the training process. `scale` is what trials say of the time in which workers make
+    batches, over what one process needed. `make_here_s` is what a trial without workers says of `make_s`
+    there, where memory is used again and more threads may help; None before there was one.
     """
 
     make_s: float
@@ -104,8 +104,8 @@ class ThroughputModel:
         """The model after trials: seconds from batch to batch by number of workers.
 
         What a trial without workers took beyond the step is making there. What the fastest one with workers
-        took beyond it is its hand-over, if it is little. Else the workers need longer than the model says, for
-        all their numbers.
+        took beyond it is its hand-over, if it is little. Else the workers need longer than the model says,
+        for all their numbers.
         """
         if 0 in measured:
             return replace(self, make_here_s=max(0.0, measured[0] - self.step_s)).corrected(
