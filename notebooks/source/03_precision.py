@@ -61,10 +61,10 @@ gains = gains_of(times, "this network")
 plot_gains(gains, title="A training step, compared with fp32 on this machine")
 
 # %% [markdown]
-# A point left of the black line: there, the advice made things worse. A device can **hold** a format and yet have no circuits for
-# it: then each number is turned into a long one, computed with, and turned back. Most processors have no circuits for
-# fp16. A T4, the card of free Colab, is fast in fp16 and has none for bf16. So the first question is never "can
-# it?" but "is it fast?". The heart of all training is the product of two matrices. `choose` times one here, in each format.
+# A point left of the black line: there, the advice made things worse. A device can **hold** a format and have no
+# circuits for it: then each number is turned into a long one, computed with, and turned back. Most processors have
+# none for fp16. A T4, the card of free Colab, has them for fp16 and not for bf16. So the question is never "can it?"
+# but "is it fast?". The heart of all training is the product of two matrices. `choose` times one here, in each format.
 
 # %%
 from course_lib.train.precision import choose
@@ -73,9 +73,8 @@ mine = choose(device)
 mine
 
 # %% [markdown]
-# For a card that you do not own, the makers' peak rates stand in for the measurement. *tf32* in the list is a third
-# kind: numbers stay 32 bits long in memory, but NVIDIA cards since 2020 can round them for a product. What a
-# *GradScaler* is comes in a moment.
+# For a card that you do not own, the makers' peak rates stand in. *tf32* is a third kind: numbers stay 32 bits long
+# in memory, but NVIDIA cards since 2020 can round them for a product. *GradScaler* comes in a moment.
 
 # %%
 from course_lib.accelerators import find_accelerator
@@ -151,9 +150,9 @@ def train_by_hand(model, some_batches, scale=2.0**16, every=10):
             scale, good = scale / 2, 0
 
 # %% [markdown]
-# `torch.autocast` runs the products inside of it in fp16 and leaves the weights in fp32. It goes around the forward pass
-# and the loss; the backward pass stays outside and uses the same types by itself. Now the overflow, a real one.
-# Somebody forgot to divide the pixels of some batches by 255:
+# `torch.autocast` runs the products inside of it in fp16 and leaves the weights in fp32. It goes around the forward
+# pass and the loss; the backward pass uses the same types by itself. Now a real overflow. Somebody forgot to divide
+# the pixels of some batches by 255:
 
 # %%
 from course_lib.train.scaler_life import too_large
@@ -165,8 +164,8 @@ by_hand = small_model()
 scales_by_hand = list(train_by_hand(by_hand, some_batches))
 
 # %% [markdown]
-# PyTorch has this ready: `torch.amp.GradScaler`. `TrainingStep`, the step of lesson 00, uses it where the format needs
-# one. Both must do the same, so we check the scale of each step and the weights at the end.
+# PyTorch has this ready: `torch.amp.GradScaler`. `TrainingStep`, the step of lesson 00, uses it where the format
+# needs one. Both must agree on the scale of each step and on the weights at the end.
 
 # %%
 from course_lib.teach.plots_precision import plot_scaler
@@ -187,14 +186,15 @@ plot_scaler(life)
 life
 
 # %% [markdown]
-# The crosses are updates that were not made. That is no error: the batch is lost, the weights stay clean, and training
-# goes on. A cross where no batch was spoiled is the other case: the scale itself had been doubled once too often. **A scaler that skips now and then is healthy. One that skips every step is telling you something**: look for
-# inputs or a learning rate that are too large.
+# The crosses are updates that were not made. That is no error: the batch is lost, the weights stay clean, and
+# training goes on. A cross where no batch was spoiled: the scale itself had been doubled once too often. **A scaler
+# that skips now and then is healthy. One that skips every step is telling you something**: look for inputs or a
+# learning rate that are too large.
 #
 # ## What autocast decided about your model
 #
-# Autocast does not shorten everything. It has a list: products in 16 bits, delicate sums in fp32. Which
-# operation of *this* model went where? We look at one real step, below autocast.
+# Autocast does not shorten everything: products go in 16 bits, delicate sums in fp32. Which operation of *this* model
+# went where? We look at one real step.
 
 # %%
 from course_lib.teach.plots_precision import plot_dtypes
@@ -205,9 +205,9 @@ print(f"{len(report.casts)} conversions; kept in fp32: {', '.join(report.kept_in
 plot_dtypes(report)
 
 # %% [markdown]
-# The convolutions and the `addmm` (a linear layer) are the expensive ones, and they are short. The loss is not: an
-# exponential and a logarithm in 8 bits of fraction would be worth little. The weights themselves were never touched.
-# Do not write `model.half()`: it shortens the weights too. What that costs comes below.
+# The convolutions and the `addmm` (a linear layer) are the expensive ones, and they are short. The loss is not: it
+# would be worth little in 8 bits of fraction. The weights were never touched. Do not write `model.half()`: it
+# shortens the weights too. What that costs comes below.
 #
 # ## How large are your numbers?
 #
@@ -338,8 +338,8 @@ for name in ("T4", "RTX 3090", "A100 80GB"):
         print(f"{name:9} {number_format}: {told}, {format_bytes(need.total)}")
 
 # %% [markdown]
-# And this is what NVIDIA itself reports of whole trainings on one card, with mixed precision (fp16). On the A100, the
-# comparison is with TF32, which is on by default there.
+# And this is what NVIDIA itself reports of whole trainings on one card, with fp16. On the A100, the comparison is
+# with TF32, its default there.
 
 # %%
 from course_lib.train.published_speedups import published_speedups
@@ -376,9 +376,8 @@ judge(
 # ## Other levers of one line
 #
 # *channels_last* keeps the channels of a pixel side by side in memory, as fast convolutions want them. A *fused*
-# optimizer changes all weights in one call. Each lever is pulled alone, on this machine, against the same step
-# without. The interval holds the true value in 19 of 20 cases;
-# an interval around 1 is **no effect seen**, and such a line should not go into your code.
+# optimizer changes all weights in one call. Each lever is pulled alone, on this machine. The interval holds the true
+# value in 19 of 20 cases; an interval around 1 is **no effect seen**, and such a line should not go into your code.
 
 # %%
 from course_lib.train.levers import time_levers
@@ -386,8 +385,8 @@ from course_lib.train.levers import time_levers
 time_levers(model, batches[0], rounds=12 if quick else 60, budget_s=1.0 if quick else 10)
 
 # %% [markdown]
-# A fifth is `torch.compile(model)`. It needs a C++ compiler and may take a minute before the first step, so it is your
-# choice: `time_levers(model, batches[0], levers=("torch.compile",))`.
+# A fifth is `torch.compile(model)`. It needs a C++ compiler and may take a minute, so it is your choice:
+# `time_levers(model, batches[0], levers=("torch.compile",))`.
 #
 # ## Old names
 #
@@ -399,7 +398,6 @@ time_levers(model, batches[0], rounds=12 if quick else 60, budget_s=1.0 if quick
 # | `torch.cuda.amp.GradScaler()` | `torch.amp.GradScaler("cuda")` |
 # | `torch.cpu.amp.autocast()` | `torch.autocast("cpu", dtype=torch.bfloat16)` |
 # | `torch.backends.cuda.matmul.allow_tf32 = True` | `torch.backends.cuda.matmul.fp32_precision = "tf32"` (2.9 and newer) |
-# | `torch.get_autocast_gpu_dtype()` | `torch.get_autocast_dtype("cuda")` |
 # | `apex.amp.initialize(...)` | `torch.autocast` and `torch.amp.GradScaler` |
 #
 # PyTorch says so itself, if you let it:
@@ -496,8 +494,7 @@ check("precision.mended_step", mended_step)
 # %% [markdown]
 # ## Bring your own
 #
-# Put your model, one batch of yours (inputs, targets) and your loss in place of ours. You see what runs in which type,
-# how large your numbers are, and what each format is worth for your step.
+# Put your model, one batch of yours (inputs, targets) and your loss in place of ours.
 
 # %%
 from course_lib.errors import CourseError

@@ -53,8 +53,8 @@ crash = run_limited(train_some, memory=memory, arguments={"batch_size": 512})
 crash
 
 # %% [markdown]
-# Read the error. It says how much was asked for *last*: one tensor, the last straw. It does not say what filled the
-# memory before. That is the question.
+# Read the error. It says how much was asked for *last*: the last straw. It does not say what filled the memory
+# before. That is the question.
 #
 # ## Where does it go?
 #
@@ -125,7 +125,7 @@ plot_step(resnet)
 # higher than the card**. Every remedy is a way to lower the summit. Anything that does not lower it does not help.
 #
 # A card must hold a little more: what operations borrow for a moment, what PyTorch keeps for later (the *cache*), and
-# the *context*, some 500 MiB that the driver takes as soon as a program touches a card. Cache and context are grey.
+# the *context*, some 500 MiB that the driver takes. Cache and context are grey.
 
 # %%
 plan = lab.memory_of(32, 224, card=card).plan
@@ -133,7 +133,7 @@ plot_memory(plan, title=f"ResNet-50, batch 32, on {card} (predicted)")
 
 # %% [markdown]
 # The dashed box is a margin for what cannot be known before the run; a card *fits* only if the box fits too. How far
-# such predictions are off was measured on public data of others: it stands in `docs/accuracy.md`.
+# such predictions were off on public data stands in `docs/accuracy.md`.
 #
 # The guide that this course grew out of has five steps for this moment. We try each.
 #
@@ -160,10 +160,10 @@ judge(
 )
 
 # %% [markdown]
-# How could one number be right for all? The rule knows the card, and not the model. But remember: fixed things, and
-# activations that grow by the same amount for each sample. That is a **straight line**. Two measurements give the
-# line; the line gives the batch. Back to the training that crashed, with the same 96 MiB. (They come on top of what
-# Python and PyTorch themselves take, some hundred MiB: the table below counts both.)
+# How could one number be right for all? The rule knows the card, and not the model. But fixed things, and activations
+# that grow by the same amount for each sample, are a **straight line**. Two measurements give the line; the line
+# gives the batch. Back to the training that crashed, with the same 96 MiB. (The table below counts also what Python
+# and PyTorch themselves take.)
 
 # %%
 import json
@@ -256,7 +256,7 @@ judge(
 
 # %% [markdown]
 # A good bargain: much memory for at most a third more work. In your own model,
-# `course_lib.models.checkpointing.checkpoint_blocks` does it; many libraries have a switch of their own.
+# `course_lib.models.checkpointing.checkpoint_blocks` does it.
 #
 # ## Step 3: empty the cache
 #
@@ -310,8 +310,7 @@ judge(
 # ## Step 4: a slimmer model
 #
 # *Depthwise separable* convolutions in place of plain ones: one filter for each channel, then a 1 × 1 mix of the
-# channels. And smaller fully connected layers at the end of the network, its *head*. Both can be counted before
-# training:
+# channels. And smaller linear layers at the end of the network, its *head*. Both can be counted:
 
 # %%
 from course_lib.models.slim import compare, separable
@@ -394,7 +393,7 @@ print(summary)
 # | GPU reserved memory | what PyTorch has taken from the card; what is above *allocated* is the cache |
 # | Non-releasable memory | gaps: cached, but in pieces that cannot be given back. Much of it is *fragmentation* |
 #
-# *Tot Alloc* adds up everything that was ever allocated. It is no size and no leak. `explain` reads it for you:
+# *Tot Alloc* adds up everything that was ever allocated: no size and no leak. `explain` reads it for you:
 
 # %%
 findings = explain(summary)
@@ -440,7 +439,7 @@ ranking
 # %% [markdown]
 # *bf16* and *fp16* are numbers of 16 bits: lesson 03. *BatchNorm* is a layer that takes averages over the batch, so a
 # smaller batch changes them a little. *Reckoned* means that another library does it, and the course only does the
-# arithmetic. Little on this list is free, and the list says what each costs: take the first that fits, from the top.
+# arithmetic. Take the first that fits, from the top.
 #
 # ## Exercises
 #
