@@ -338,8 +338,8 @@ check("hardware.hours", training_hours)
 
 # %% tags=["exercise"]
 # Exercise 1.2 · 6 minutes · ●●○
-# The roof: how many TFLOPS can an operation reach at most that computes flops_per_byte for each byte it moves?
-# TFLOPS are 10**12 operations a second; GB/s are 10**9 bytes a second.
+# The roof: how many TFLOPS can an operation reach at most that computes flops_per_byte for each
+# byte it moves? TFLOPS are 10**12 operations a second; GB/s are 10**9 bytes a second.
 def attainable(peak_tflops: float, bandwidth_gb_s: float, flops_per_byte: float) -> float:
     # solution
     fed_by_memory = bandwidth_gb_s * flops_per_byte / 1000  # GFLOP/s to TFLOPS
@@ -356,8 +356,9 @@ check("hardware.attainable", attainable)
 
 # %% tags=["exercise"]
 # Exercise 1.3 · 8 minutes · ●●●
-# "dense" if the published TFLOPS agree with the chip to 5 %, "doubled" if they are twice that (to 5 %), else "wrong".
-# flops_per_clock: what one SM does in one clock, dense, with sums in 32 bits. boost_mhz: million clocks a second.
+# "dense" if the published TFLOPS agree with the chip to 5 %, "doubled" if they are twice that
+# (to 5 %), else "wrong". flops_per_clock: what one SM does in one clock, dense, with sums in 32
+# bits. boost_mhz: million clocks a second.
 def how_counted(published_tflops: float, sm_count: int, boost_mhz: float, flops_per_clock: int) -> str:
     # solution
     dense = sm_count * boost_mhz * 1e6 * flops_per_clock / 1e12
@@ -370,7 +371,8 @@ check("hardware.how_counted", how_counted)
 
 # %% tags=["exercise"]
 # Exercise 1.4 · 5 minutes · ●●○
-# Five lines from public tables. Four are true, or only counted generously. One cannot be true of that card. Which?
+# Five lines from public tables. Four are true, or only counted generously. One cannot be true of
+# that card. Which?
 #   "a"  H100 SXM: 1,979 TFLOPS in 16 bits      "b"  RTX 4090: 330 TFLOPS in 16 bits
 #   "c"  L4 (72 W): memory bandwidth 3,350 GB/s  "d"  L4: 24 GB on the box, 22 GiB for a program
 #   "e"  RTX 3090: memory bandwidth 936 GB/s

@@ -434,8 +434,8 @@ check("precision.scale", scale_that_saves)
 
 # %% tags=["exercise"]
 # Exercise 3.2 · 5 minutes · ●●○
-# A weight is kept in bf16, and an update is added to it, in bf16 too. Is it another number then ("changes"),
-# or the same one ("stays")?
+# A weight is kept in bf16, and an update is added to it, in bf16 too. Is it another number then
+# ("changes"), or the same one ("stays")?
 import torch
 
 def update_in_bf16(weight: float, update: float) -> str:
@@ -449,8 +449,9 @@ check("precision.small_update", update_in_bf16)
 
 # %% tags=["exercise"]
 # Exercise 3.3 · 4 minutes · ●○○
-# Training with AdamW under autocast. parameters: numbers in the model; activations: numbers that are kept for
-# the backward pass. AdamW keeps two more numbers for each parameter. How many bytes in all?
+# Training with AdamW under autocast. parameters: numbers in the model; activations: numbers that
+# are kept for the backward pass. AdamW keeps two more numbers for each parameter. How many bytes in
+# all?
 def training_bytes(parameters: int, activations: int) -> int:
     # solution
     return 4 * (1 + 1 + 2) * parameters + 2 * activations
@@ -472,8 +473,8 @@ def broken_step(model, optimizer, scaler, inputs, targets, max_norm):
 
 # %% tags=["exercise"]
 # Exercise 3.4 · 8 minutes · ●●●
-# Write it so that it is right. Nothing need be returned. The check runs it for some steps on a small model,
-# with a batch that overflows.
+# Write it so that it is right. Nothing need be returned. The check runs it for some steps on a
+# small model, with a batch that overflows.
 import torch
 from torch.nn.functional import cross_entropy
 

@@ -361,8 +361,8 @@ judge(
 
 # %% tags=["exercise"]
 # Exercise 5.1 · 4 minutes · ●○○
-# A card takes at most `fits` samples at once, and `ranks` cards work side by side. How many accumulation steps
-# reach a global batch of at least global_batch?
+# A card takes at most `fits` samples at once, and `ranks` cards work side by side. How many
+# accumulation steps reach a global batch of at least global_batch?
 def steps_needed(global_batch: int, fits: int, ranks: int) -> int:
     # solution
     return -(-global_batch // (fits * ranks))  # division that rounds up
@@ -382,7 +382,8 @@ check("accumulation.updates", updates_in_epoch)
 
 # %% tags=["exercise"]
 # Exercise 5.3 · 6 minutes · ●●○
-# Each micro-batch of a window has a loss, the mean over its tokens. What is the mean over all tokens of the window?
+# Each micro-batch of a window has a loss, the mean over its tokens. What is the mean over all
+# tokens of the window?
 def window_loss(mean_losses: list[float], tokens: list[int]) -> float:
     # solution
     return sum(loss * count for loss, count in zip(mean_losses, tokens)) / sum(tokens)
@@ -392,8 +393,9 @@ check("accumulation.window_loss", window_loss)
 
 # %% tags=["exercise"]
 # Exercise 5.4 · 12 minutes · ●●●
-# Write one epoch with 4 micro-batches in an update, so that nothing is lost and everything counts as it should,
-# whatever len(loader) is. All micro-batches are equally large. The check runs `prove` on your function.
+# Write one epoch with 4 micro-batches in an update, so that nothing is lost and everything counts
+# as it should, whatever len(loader) is. All micro-batches are equally large. The check runs `prove`
+# on your function.
 def train_epoch(model, loader, optimizer, criterion):
     for i, (x, y) in enumerate(loader):
         loss = criterion(model(x), y)

@@ -459,8 +459,8 @@ check("oom.training_bytes", training_bytes)
 
 # %% tags=["exercise"]
 # Exercise 6.2 · 8 minutes · ●●○
-# Two steps were measured: batch_a samples took mib_a MiB, batch_b samples mib_b. The limit is limit_mib. What is the
-# largest batch that fits? 0 if not even one sample does.
+# Two steps were measured: batch_a samples took mib_a MiB, batch_b samples mib_b. The limit is
+# limit_mib. What is the largest batch that fits? 0 if not even one sample does.
 def largest_batch(
     batch_a: int, mib_a: float, batch_b: int, mib_b: float, limit_mib: float
 ) -> int:
@@ -474,8 +474,9 @@ check("oom.largest_batch", largest_batch)
 
 # %% tags=["exercise"]
 # Exercise 6.3 · 6 minutes · ●●●
-# You want a batch of global_batch samples, and only `fits` fit at once. Into how many micro-batches must it be
-# divided? All must be of the same size, none larger than `fits`, and you want as few as possible.
+# You want a batch of global_batch samples, and only `fits` fit at once. Into how many micro-batches
+# must it be divided? All must be of the same size, none larger than `fits`, and you want as few as
+# possible.
 def accumulation_steps(global_batch: int, fits: int) -> int:
     # solution
     parts = 1

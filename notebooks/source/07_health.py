@@ -328,8 +328,8 @@ lab.lab()
 
 # %% tags=["exercise"]
 # Exercise 7.1 · 4 minutes · ●○○
-# used_mib: the memory in use on each card. By what share of the fullest card do the fullest and the emptiest
-# differ? 0 when all hold the same.
+# used_mib: the memory in use on each card. By what share of the fullest card do the fullest and the
+# emptiest differ? 0 when all hold the same.
 def memory_difference(used_mib: list[float]) -> float:
     # solution
     return (max(used_mib) - min(used_mib)) / max(used_mib)
@@ -339,8 +339,8 @@ check("health.memory_difference", memory_difference)
 
 # %% tags=["exercise"]
 # Exercise 7.2 · 6 minutes · ●●○
-# all_reduce_s[step][rank]: the seconds that each rank spent in the all-reduce. Which rank (its number) do the
-# others wait for? Any rank is late once in a while: look at all steps together.
+# all_reduce_s[step][rank]: the seconds that each rank spent in the all-reduce. Which rank (its
+# number) do the others wait for? Any rank is late once in a while: look at all steps together.
 def straggler(all_reduce_s: list[list[float]]) -> int:
     # solution
     totals = [sum(of_rank) for of_rank in zip(*all_reduce_s)]
@@ -351,8 +351,9 @@ check("health.straggler", straggler)
 
 # %% tags=["exercise"]
 # Exercise 7.3 · 8 minutes · ●●●
-# busy_s: the seconds that each rank needs for a step when it waits for nobody. In each step each rank does one
-# batch. Are more batches done in a second with all ranks ("keep"), or without the slowest ("leave out")?
+# busy_s: the seconds that each rank needs for a step when it waits for nobody. In each step each
+# rank does one batch. Are more batches done in a second with all ranks ("keep"), or without the
+# slowest ("leave out")?
 def leave_out(busy_s: list[float]) -> str:
     # solution
     others = sorted(busy_s)[:-1]
@@ -420,4 +421,4 @@ explain(my_text)
 # 3. **The slow rank is the one that waits least.** Measure the time in the all-reduce before you blame the network.
 #
 # **Where to go next.** A starved rank: lesson 04, *Feed the card*. Much communication and no straggler: lesson 02,
-# *Many cards*. All is well: lesson 10, *All of it*. `!course progress` shows the exercises that you have passed.
+# *Many cards*. All is well: lesson 09, *What does it cost?* `!course progress` shows the exercises that you have passed.

@@ -309,8 +309,9 @@ job
 
 # %% tags=["exercise"]
 # Exercise 9.2 · 6 minutes · ●●○
-# What does one hour of use cost on a card of your own: depreciation and electricity? The price is written off over
-# `years` (of 365 days). The card computes in the share `utilisation` of all hours, and these must pay it all.
+# What does one hour of use cost on a card of your own: depreciation and electricity? The price is
+# written off over `years` (of 365 days). The card computes in the share `utilisation` of all hours,
+# and these must pay it all.
 def cost_of_an_hour(price: float, years: float, utilisation: float, power_w: float, tariff: float) -> float:
     # solution
     hours_of_use = years * 365 * 24 * utilisation
@@ -321,8 +322,8 @@ check("cost.hour", cost_of_an_hour)
 
 # %% tags=["exercise"]
 # Exercise 9.3 · 6 minutes · ●●○
-# After how many hours of use has a card of your own cost as much as renting? fee: for a rented hour. power_cost: your
-# own electricity for an hour. The fee is the larger one.
+# After how many hours of use has a card of your own cost as much as renting? fee: for a rented
+# hour. power_cost: your own electricity for an hour. The fee is the larger one.
 def break_even(price: float, fee: float, power_cost: float) -> float:
     # solution
     return price / (fee - power_cost)
@@ -332,8 +333,9 @@ check("cost.break_even", break_even)
 
 # %% tags=["exercise"]
 # Exercise 9.4 · 8 minutes · ●●●
-# "own" or "rent": which is cheaper for a job of `hours` hours? The card also does other work: it computes in the
-# share `utilisation` of all hours of its `years`, and all that work pays for it together.
+# "own" or "rent": which is cheaper for a job of `hours` hours? The card also does other work: it
+# computes in the share `utilisation` of all hours of its `years`, and all that work pays for it
+# together.
 def cheaper(hours: float, price: float, years: float, utilisation: float, power_cost: float, fee: float) -> str:
     # solution
     own_hour = price / (years * 365 * 24 * utilisation) + power_cost
@@ -344,8 +346,8 @@ check("cost.own_or_rent", cheaper)
 
 # %% tags=["exercise"]
 # Exercise 9.5 · 5 minutes · ●●○
-# A job needs `hours` useful hours. On a spot machine the share lost_work of them is done twice. What does the job
-# cost on the cheaper of the two machines, the steady one or the spot one?
+# A job needs `hours` useful hours. On a spot machine the share lost_work of them is done twice.
+# What does the job cost on the cheaper of the two machines, the steady one or the spot one?
 def spot_cost(hours: float, fee: float, spot_fee: float, lost_work: float) -> float:
     # solution
     return min(hours * fee, hours * (1 + lost_work) * spot_fee)
