@@ -76,7 +76,7 @@ def measure(
     return LoaderMeasurement(
         alone=Rate.of(rates(alone, repeats)),
         cached=Rate.of(rates(cached, repeats)),
-        real=Rate.of(rates(rows, repeats)),
+        real=Rate.of(rates(rows, repeats, round_of=max(1, num_workers))),
         step_s=step_s,
         step_alone_s=step_alone_s,
         wait_s=wait_s,

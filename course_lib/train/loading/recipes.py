@@ -36,6 +36,7 @@ from course_lib.units import format_count
 
 Progress = Callable[[float, str], None]
 DISK_S = 0.002  # of the emulated slow disk, for each file
+WINDOWS = 3  # in which a rate is taken, for its spread
 LITTLE = 1.1  # a factor that is called no effect, where the measurements allow nothing larger
 
 
@@ -261,7 +262,7 @@ def climb(
     bench = _bench(step)
     first = chosen[0]
     ready = next(iter(Source.of(first.dataset, batch_size).loader(LoaderSettings())))
-    alone = Rate.of(rates(bench.run(itertools.repeat(ready), min(1.0, budget_s), at_least=3), 3))
+    alone = Rate.of(rates(bench.run(itertools.repeat(ready), min(1.0, budget_s), at_least=3), WINDOWS))
     rungs = []
     for number, set_up in enumerate(chosen):
         if progress is not None:
@@ -280,10 +281,10 @@ def _rates_of(set_up: SetUp, step: Step, batch_size: int, budget_s: float) -> li
         bench.run(batches, 0.0, at_least=2)
         rows = bench.run(batches, budget_s, at_least=3)
         batches.close()  # type: ignore[attr-defined]  # a generator: its thread ends
-        return rates(rows, 3)
+        return rates(rows, WINDOWS)
     if set_up.epochs:
         return _epoch_rates(source, set_up.settings, bench, budget_s)
-    return rates(run_trial(source, set_up.settings, bench, budget_s).rows, 3)
+    return run_trial(source, set_up.settings, bench, budget_s, rounds=WINDOWS).rates(WINDOWS)
 
 
 def _epoch_rates(source: Source, settings: LoaderSettings, bench: StepBench, budget_s: float) -> list[float]:

@@ -71,10 +71,15 @@ class StepBench:
         ]
 
 
-def rates(rows: Sequence[Row], repeats: int) -> list[float]:
-    """Samples a second in as many windows as there are repeats; steps where samples are not told."""
-    many = max(1, min(repeats, len(rows)))
-    bounds = [len(rows) * part // many for part in range(many + 1)]
+def rates(rows: Sequence[Row], repeats: int, *, round_of: int = 1) -> list[float]:
+    """Samples a second in as many windows as there are repeats; steps where samples are not told.
+
+    Batches of several workers come in bursts, so that a window holds whole rounds of them: `round_of` is the
+    number of workers. There are fewer windows where there are fewer rounds; what is left over joins the last.
+    """
+    rounds = len(rows) // round_of
+    many = max(1, min(repeats, rounds))
+    bounds = [rounds * part // many * round_of for part in range(many)] + [len(rows)]
     windows = [rows[first:end] for first, end in pairwise(bounds)]
     return [
         sum(row.samples or 1 for row in window) / max(sum(row.total_s for row in window), 1e-12)

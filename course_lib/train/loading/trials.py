@@ -18,6 +18,7 @@ class TrialRun:
     rows: tuple[Row, ...]
     first_batch_s: float
     worker_bytes: int | None
+    num_workers: int
 
     @property
     def batch_s(self) -> float:
@@ -29,13 +30,21 @@ class TrialRun:
         """Throughput; steps a second where batches do not tell their samples."""
         return statistics.fmean(row.samples or 1 for row in self.rows) / self.batch_s
 
+    def rates(self, repeats: int = 3) -> list[float]:
+        """Throughput in windows of whole rounds of the workers."""
+        return rates(self.rows, repeats, round_of=max(1, self.num_workers))
+
     def rate(self, repeats: int = 3) -> Rate:
         """Throughput with its spread over windows."""
-        return Rate.of(rates(self.rows, repeats))
+        return Rate.of(self.rates(repeats))
 
 
-def run_trial(source: Source, settings: LoaderSettings, bench: StepBench, budget_s: float) -> TrialRun:
+def run_trial(
+    source: Source, settings: LoaderSettings, bench: StepBench, budget_s: float, *, rounds: int = 2
+) -> TrialRun:
     """Load and step for `budget_s` seconds, in whole rounds of the workers, after one round to warm up.
+
+    At least so many `rounds` are measured, where there are so many batches.
 
     The sampler begins anew where an epoch ends, so that only the steady state counts; a stream has none, and
     its epochs begin anew. The workers have ended when this returns.
@@ -51,6 +60,6 @@ def run_trial(source: Source, settings: LoaderSettings, bench: StepBench, budget
             raise CourseError("The loader gave no batch: check the data set's length and drop_last.")
         first_batch_s = time.perf_counter() - begin - first[0].step_s
         warm = bench.run(batches, 0.0, at_least=round_of - 1, round_of=round_of - 1) if round_of > 1 else []
-        rows = bench.run(batches, budget_s, at_least=2 * round_of, round_of=round_of)
+        rows = bench.run(batches, budget_s, at_least=rounds * round_of, round_of=round_of)
         worker_bytes = private_bytes(epochs.pids())
-    return TrialRun(tuple(rows or warm or first), first_batch_s, worker_bytes)
+    return TrialRun(tuple(rows or warm or first), first_batch_s, worker_bytes, settings.num_workers)

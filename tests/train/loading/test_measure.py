@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from loading_data_sets import Sleeping, Stream, pairs, slow_collate
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
@@ -11,6 +13,7 @@ from course_lib.errors import CourseError
 from course_lib.train.emulate import EmulatedStep
 from course_lib.train.loading.measure import measure, split_stall
 from course_lib.train.loading.probe import BatchCost, bytes_in, probe
+from course_lib.train.loading.step_bench import Row, rates
 
 Children = Callable[[], set[int]]
 IN_FOURS = BatchSampler(SequentialSampler(range(40)), 4, False)
@@ -130,3 +133,20 @@ def test_a_batch_that_is_fetched_at_once_is_fetched_at_once_by_the_probe() -> No
 def test_the_bytes_of_a_nested_batch_are_counted() -> None:
     zeros = torch.zeros(4)
     assert bytes_in({"a": zeros, "b": [zeros, (zeros, "text", 3)]}) == 48
+
+
+def test_windows_hold_whole_rounds_since_batches_of_several_workers_come_in_bursts() -> None:
+    burst = [Row(0.3, 0, 0.01, 4), Row(0.0, 0, 0.01, 4), Row(0.0, 0, 0.01, 4)] * 4
+    assert max(rates(burst, 5)) > 3 * min(rates(burst, 5)), "what one window of a burst would say"
+    told = rates(burst, 3, round_of=3)
+    assert told == pytest.approx([12 / 0.33] * 3)
+    assert len(rates(burst[:6], 3, round_of=3)) == 2
+    assert rates(burst[:2], 3, round_of=3) == pytest.approx([8 / 0.32]), "less than a round is one window"
+
+
+@given(st.integers(1, 40), st.integers(1, 6), st.integers(1, 8))
+def test_each_step_is_in_one_window(steps: int, repeats: int, round_of: int) -> None:
+    rows = [Row(1.0, 0.0, 0.0, 1)] * steps
+    found = rates(rows, repeats, round_of=round_of)
+    assert found == pytest.approx([1.0] * len(found))
+    assert 1 <= len(found) <= repeats
