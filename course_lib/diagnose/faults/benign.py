@@ -10,22 +10,21 @@ _OPTIMIZER_STEP = re.compile(r"^[^#\n`]*\b(?:\w*scaler\.step\(|\w*optim\w*\.step
 _SCHEDULER_STEP = re.compile(r"^[^#\n`]*\b\w*sched\w*\.step\w*\([^\n`]*$", re.MULTILINE)
 
 
+# "amp" alone is also in "sample" and "example": only as a word of its own, not as a folder.
+_MIXED_PRECISION = re.compile(
+    r"scaler\.step|GradScaler|autocast|fp16\s*=\s*True|--fp16|precision\s*=\s*['\"]?16|16-mixed|mixed_precision"
+    r"|(?<![\w/.])amp\b(?!/)|\bapex\b|\bultralytics\b",
+    re.IGNORECASE,
+)
+
+
 def _scheduler_order(around: Around) -> Told:
     code = "\n".join(
         line for line in around.paste.lines if "Detected call" not in line and "should call them" not in line
     )
     optimizer, scheduler = _OPTIMIZER_STEP.search(code), _SCHEDULER_STEP.search(code)
     ordered = optimizer.start() < scheduler.start() if optimizer and scheduler else None
-    scaler = around.says(
-        "scaler.step",
-        "GradScaler",
-        "fp16=True",
-        "precision=16",
-        "16-mixed",
-        "amp",
-        "mixed_precision",
-        "--fp16",
-    )
+    scaler = _MIXED_PRECISION.search(code) is not None
     figures: dict[str, Any] = {
         "warning": "lr_scheduler_before_optimizer",
         "scaler_used": scaler or None,
@@ -164,6 +163,15 @@ _REENTRANT = fault(
     "Going back to an older torch.",
     severity="note",
 )
+_NOTHING_TO_PIN_FOR = fault(
+    "dataloader.pin_memory_without_card_benign",
+    "Harmless: pin_memory is set, and there is no card to copy to",
+    "Pinned memory only speeds up copies to a card. If a card should be there, that is the fault to look "
+    "for.",
+    "pin_memory=torch.cuda.is_available(); else look at nvidia-smi.",
+    "Changing the number of workers.",
+    severity="note",
+)
 _TOKENIZERS = fault(
     "dataloader.tokenizers_parallelism_benign",
     "Harmless: the tokenizer stopped using threads, since the process was forked after it had used them",
@@ -244,7 +252,14 @@ WORDINGS = (
         ("destroy_process_group() was not called", "process group has NOT been destroyed"), _NOT_DESTROYED
     ),
     wording("None of the inputs have requires_grad=True", _NO_INPUT_GRADIENT),
-    wording("the use_reentrant parameter should be passed explicitly", _REENTRANT),
+    wording(
+        (
+            "the use_reentrant parameter should be passed explicitly",
+            "please pass in use_reentrant=True or use_reentrant=False",
+        ),
+        _REENTRANT,
+    ),
+    wording("argument is set as true but no accelerator is found", _NOTHING_TO_PIN_FOR),
     wording("has been overridden after learning rate scheduler initialization", _SCHEDULER_STARTED_LATE),
     wording("Trying to infer the `batch_size` from an ambiguous collection", _BATCH_SIZE_GUESSED),
     wording("is smaller than the logging interval", _FEW_BATCHES_LOGGED),

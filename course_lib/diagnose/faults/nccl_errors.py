@@ -29,6 +29,16 @@ _LAST_ERROR = re.compile(r"Last\s+error\s*:[ \t]*\n?[ \t]*(?P<text>[^\n]{0,300})
 _PEER = re.compile(r"(?:from|to)\s+(?:\S{1,60}\s)?(?P<peer>\[?[\w.:]{3,45}\]?<\d{1,6}>)")
 
 
+_PEER_GONE = (
+    "failed : Broken pipe",
+    "failed: Broken pipe",
+    "failed : Connection reset by peer",
+    "failed: Connection reset by peer",
+    "Connection closed by remote peer",
+)
+"""Words of a connection that was there and broke."""
+
+
 def _nccl_figures(around: Around) -> dict[str, Any]:
     text = around.paste.body
     last, name, version, peer = (
@@ -90,6 +100,8 @@ def _system(around: Around) -> Told | None:
         return Told(_shared_memory(figures), figures)
     if around.says("Duplicate GPU detected", "remote process exited"):
         return None
+    if around.says(*_PEER_GONE):
+        return _remote(around)
     if around.says("no socket interface found", "Bootstrap : no socket"):
         why = "NCCL found no network interface that it may use."
         first = (
@@ -196,6 +208,8 @@ def _usage(around: Around) -> Told | None:
 def _internal(around: Around) -> Told | None:
     if around.says("Duplicate GPU detected"):
         return None
+    if around.says(*_PEER_GONE):  # a lost peer, renamed on its way up through NCCL
+        return _remote(around)
     figures = _nccl_figures(around)
     return Told(
         fault(

@@ -224,6 +224,7 @@ WORDINGS = (
             "died with <Signals.",
             ") received by PID",
             "terminated with signal SIG",
+            "terminated with the following error",
             "terminated with exit code",
             "SignalException",
             "Root Cause (first observed failure)",

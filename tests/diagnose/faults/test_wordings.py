@@ -302,6 +302,24 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "ddp.more_processes_than_gpus",
         {},
     ),
+    (
+        "ncclInternalError: Internal check failed.\nLast error:\nNet : Call to recv from 10.0.0.7<58355> "
+        "failed : Broken pipe",
+        "ddp.secondary_failure",
+        {"peer": "10.0.0.7<58355>", "error": "ncclInternalError"},
+    ),
+    (
+        "ncclSystemError: System call failed.\nLast error:\nsocketProgress: Connection closed by remote peer "
+        "node-2<40000>",
+        "ddp.secondary_failure",
+        {},
+    ),
+    (
+        "[W TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=67, addr=[a]:36214, remote=[b]:43145)"
+        ": Broken pipe",
+        "ddp.secondary_failure",
+        {},
+    ),
     # how processes end
     (
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\nRoot Cause "
@@ -383,6 +401,12 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "torchrun.terminated_from_outside",
         {"signal": "SIGTERM", "pid": 99},
     ),
+    (
+        "-- Process 1 terminated with the following error:\nTraceback (most recent call last):\n"
+        "KeyError: 'image'",
+        "torchrun.rank_raised_an_error",
+        {"raised": "KeyError: 'image'"},
+    ),
     # loaders
     (
         "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault.",
@@ -461,6 +485,12 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "bottleneck. (try 12 which is the number of cpus on this machine)",
         "dataloader.few_workers_hint",
         {"loader": "train dataloader", "workers_suggested": 12},
+    ),
+    (
+        "UserWarning: 'pin_memory' argument is set as true but no accelerator is found, then device pinned "
+        "memory won't be used.",
+        "dataloader.pin_memory_without_card_benign",
+        {},
     ),
     # CUDA
     (
@@ -623,6 +653,35 @@ def test_what_others_write_around_the_lines_does_not_matter(text: str, expected:
     pieces = (line[i : i + 76] for line in lines for i in range(0, len(line), 76))
     framed = "\n".join(f"\u2502 {piece:76} \u2502" for piece in pieces)
     assert expected.partition(".")[0] in {f.id.partition(".")[0] for f in explain(framed).findings}
+
+
+SCHEDULER_FIRST = "UserWarning: Detected call of `lr_scheduler.step()` before `optimizer.step()`."
+
+
+@pytest.mark.parametrize(
+    ("around", "expected"),
+    [
+        ("/home/me/examples/amp/train_sample.py:9: {}", "train.scheduler_before_optimizer"),
+        (
+            "{}\nfor x in loader:\n    scheduler.step()\n    optimizer.step()",
+            "train.scheduler_before_optimizer",
+        ),
+        ("model, opt = amp.initialize(model, opt)\n{}", "amp.first_step_skipped_benign"),
+        ("with torch.autocast('cuda', dtype=torch.float16):\n{}", "amp.first_step_skipped_benign"),
+        ("from ultralytics import YOLO\n{}", "amp.first_step_skipped_benign"),
+        ("trainer = Trainer(precision='16-mixed')\n{}", "amp.first_step_skipped_benign"),
+    ],
+)
+def test_mixed_precision_is_a_word_of_the_code_and_no_part_of_another(around: str, expected: str) -> None:
+    assert explain(around.format(SCHEDULER_FIRST)).findings[0].id == expected
+
+
+def test_the_calls_in_the_warning_itself_are_no_code() -> None:
+    broken = (
+        SCHEDULER_FIRST.replace("before ", "before\n") + " In PyTorch 1.1 call `optimizer.step()`\nfirst."
+    )
+    found = explain(broken).readings[0].figures
+    assert found["order_in_code_correct"] is None
 
 
 @pytest.mark.parametrize(
