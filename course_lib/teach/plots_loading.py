@@ -31,8 +31,8 @@ from course_lib.units import format_count
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from course_lib.train.loading.gains import Climb
     from course_lib.train.loading.measurement import LoaderMeasurement
-    from course_lib.train.loading.recipes import Climb
     from course_lib.train.loading.timeline import Timeline
     from course_lib.train.loading.tuning import Tuning
 

@@ -29,12 +29,14 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 
-from course_lib.machine import this_machine, usable_cores
+from course_lib.machine import shared_memory_bytes, this_machine, usable_cores
 from course_lib.teach import check, hint, judge, solution
 from course_lib.teach.plots_loading import plot_climb, plot_stall, plot_sweep, plot_timeline
 
 cores = usable_cores()
 torch.set_num_threads(cores)
+if (shared_memory_bytes() or 2**40) < 2**30:
+    batch_size = 16  # workers hand batches over in shared memory, and here is little of it
 this_machine()
 
 # %% [markdown]
@@ -182,12 +184,12 @@ from course_lib.train.loading.settings import LoaderSettings
 from course_lib.train.loading.timeline import record_timeline
 
 few = 16  # a small batch, so that the picture has something to show
-slower = EmulatedStep(0.06)
+small_pictures, slower = Photographs(folder, wire="uint8"), EmulatedStep(0.06)
 timelines = {}
 for n in (0, 1, min(2, cores)):
     name, settings = f"{n} worker{'s' if n != 1 else ''}", LoaderSettings(n)
     timelines[name] = record_timeline(
-        dataset, slower, settings, batch_size=few, batches=5 if quick else 8
+        small_pictures, slower, settings, batch_size=few, batches=5 if quick else 8
     )
 plot_timeline(timelines, title=f"Batches of {few} beside a step of 60 ms (emulated)")
 

@@ -4,8 +4,8 @@ import pytest
 
 from course_lib.errors import CourseError
 from course_lib.teach.plots_loading import plot_climb, plot_stall, plot_sweep, plot_timeline
+from course_lib.train.loading.gains import Climb, Rung
 from course_lib.train.loading.measurement import STALL_PARTS, LoaderMeasurement, Rate
-from course_lib.train.loading.recipes import Climb, Rung
 from course_lib.train.loading.timeline import Span, Timeline
 
 RATE = Rate(100, 90, 110, 3)

@@ -55,6 +55,8 @@ def measure_rate(
     import torch
 
     from course_lib.train.emulate import EmulatedStep
+    from course_lib.train.loading.memory import check_shared_memory
+    from course_lib.train.loading.probe import bytes_in
     from course_lib.train.loading.settings import LoaderSettings, Source
     from course_lib.train.loading.step_bench import StepBench
     from course_lib.train.loading.trials import run_trial
@@ -70,9 +72,11 @@ def measure_rate(
     folder = write_photographs(learner_folder() / "images", 64, progress=False) if folder is None else folder
     step = EmulatedStep(batch_size / CARDS[card])
     tell(0.2, f"loading with {num_workers} workers")
-    source = Source.of(Photographs(folder, wire="uint8"), batch_size)
+    pictures, settings = Photographs(folder, wire="uint8"), LoaderSettings(num_workers)
+    check_shared_memory(settings, batch_size * bytes_in(pictures[0]))
+    source = Source.of(pictures, batch_size)
     bench = StepBench(_Telling(step, tell), torch.device("cpu"))
-    run = run_trial(source, LoaderSettings(num_workers), bench, budget_s)
+    run = run_trial(source, settings, bench, budget_s)
     tell(1.0, "done")
     return run.rate()
 

@@ -1,7 +1,11 @@
 """What do loader workers take of the computer's memory, and does that fit?"""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+import psutil
+
+from course_lib.errors import CourseError
 from course_lib.train.loading.settings import DEFAULT_PREFETCH, LoaderSettings
 from course_lib.units import format_bytes
 
@@ -32,19 +36,52 @@ class HostMemory:
 
     def ready_bytes(self, settings: LoaderSettings) -> int:
         """Batches that the workers keep ready or are making, in shared memory."""
-        ahead = settings.prefetch_factor or DEFAULT_PREFETCH
-        return settings.num_workers * (ahead + BATCHES_IN_THE_MAKING - 1) * self.batch_bytes
+        return ready_bytes(settings, self.batch_bytes)
 
     def refusal(self, settings: LoaderSettings) -> str | None:
         """Why these settings do not fit; None when they do."""
-        workers = f"{settings.num_workers} worker{'s' if settings.num_workers != 1 else ''}"
-        ready, room = self.ready_bytes(settings), self.shared_free_bytes
-        if room is not None and ready > room * (1 - SPARE):
-            return (
-                f"{workers} would keep {format_bytes(ready)} of batches in shared memory, of which "
-                f"{format_bytes(room)} are free"
-            )
+        little = _shared_refusal(settings, self.batch_bytes, self.shared_free_bytes)
+        if little is not None:
+            return little
+        workers = _workers(settings)
         needed = self.needed_bytes(settings)
         if settings.num_workers and needed > self.free_bytes * (1 - SPARE):
             return f"{workers} would take {format_bytes(needed)} of the {format_bytes(self.free_bytes)} free"
         return None
+
+
+def ready_bytes(settings: LoaderSettings, batch_bytes: int) -> int:
+    """Batches that the workers keep ready or are making, in shared memory."""
+    ahead = settings.prefetch_factor or DEFAULT_PREFETCH
+    return settings.num_workers * (ahead + BATCHES_IN_THE_MAKING - 1) * batch_bytes
+
+
+def free_shared_bytes(folder: Path = Path("/dev/shm")) -> int | None:
+    """The room in which batches are handed over; None where the system sets no bound of its own."""
+    try:
+        return int(psutil.disk_usage(str(folder)).free)
+    except OSError:
+        return None
+
+
+def check_shared_memory(settings: LoaderSettings, batch_bytes: int) -> None:
+    """Raises CourseError where the workers' batches do not fit: they would end in a bus error."""
+    why = _shared_refusal(settings, batch_bytes, free_shared_bytes())
+    if why is not None:
+        raise CourseError(
+            f"{why}: use a smaller batch or fewer workers, or start the container with --shm-size=1g."
+        )
+
+
+def _shared_refusal(settings: LoaderSettings, batch_bytes: int, room: int | None) -> str | None:
+    ready = ready_bytes(settings, batch_bytes)
+    if room is None or ready <= room * (1 - SPARE):
+        return None
+    return (
+        f"{_workers(settings)} would keep {format_bytes(ready)} of batches in shared memory, of which "
+        f"{format_bytes(room)} are free"
+    )
+
+
+def _workers(settings: LoaderSettings) -> str:
+    return f"{settings.num_workers} worker{'s' if settings.num_workers != 1 else ''}"

@@ -4,12 +4,10 @@
 `climb` measures a whole way from a loader that starves the card to one that does not.
 """
 
-import html
 import itertools
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +23,20 @@ from course_lib.train.formats import (
     write_archive,
     write_memory_map,
 )
+from course_lib.train.loading.gains import Climb, Gain, Rung
 from course_lib.train.loading.measurement import Rate
+from course_lib.train.loading.memory import check_shared_memory
 from course_lib.train.loading.prefetch import Prefetcher
+from course_lib.train.loading.probe import bytes_in
 from course_lib.train.loading.settings import LoaderSettings, Source
 from course_lib.train.loading.step_bench import Step, StepBench, rates
 from course_lib.train.loading.trials import run_trial
 from course_lib.train.loading.workers import Epochs
 from course_lib.train.photographs import BatchedPhotographs, Photographs
-from course_lib.units import format_count
 
 Progress = Callable[[float, str], None]
 DISK_S = 0.002  # of the emulated slow disk, for each file
 WINDOWS = 3  # in which a rate is taken, for its spread
-LITTLE = 1.1  # a factor that is called no effect, where the measurements allow nothing larger
 
 
 @dataclass(frozen=True)
@@ -52,112 +51,6 @@ class SetUp:
     settings: LoaderSettings = field(default_factory=LoaderSettings)
     thread: bool = False
     epochs: bool = False
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What one change did: throughput before and after, samples a second, both measured."""
-
-    recipe: str
-    before: Rate
-    after: Rate
-
-    @property
-    def factor(self) -> float:
-        """How many times as fast it is."""
-        return self.after.median / self.before.median
-
-    @property
-    def between(self) -> tuple[float, float]:
-        """The least and the largest factor that the windows of the two measurements allow."""
-        return self.after.low / self.before.high, self.after.high / self.before.low
-
-    @property
-    def told_apart(self) -> bool:
-        """Whether the windows of before and after do not overlap: else the difference may be chance."""
-        low, high = self.between
-        return low > 1 or high < 1
-
-    @property
-    def null(self) -> bool:
-        """Whether any effect that there may be is less than a tenth."""
-        low, high = self.between
-        return not self.told_apart and low >= 1 / LITTLE and high <= LITTLE
-
-    @property
-    def effect(self) -> str:
-        """The factor, "no effect", or, where the windows allow much and little, how much and how little."""
-        if self.told_apart:
-            return f"x {self.factor:.2f}"
-        low, high = self.between
-        said = "no effect" if self.null else "not certain"
-        return f"{said}: x {low:.2f} to {high:.2f}"
-
-    def __str__(self) -> str:
-        before, after = format_count(self.before.median), format_count(self.after.median)
-        low, high = self.between
-        if self.told_apart:
-            effect = f"{self.factor:.2f} times as fast"
-        elif self.null:
-            effect = f"no effect ({low:.2f} to {high:.2f} times as fast)"
-        else:
-            effect = f"not certain in so short a time: {low:.2f} to {high:.2f} times as fast"
-        return f"{self.recipe}: {before} to {after} samples/s, {effect}"
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One set-up of the way up, with its throughput, and what the step could use alone."""
-
-    name: str
-    rate: Rate
-    alone: Rate
-
-    @property
-    def of_alone(self) -> float:
-        """The share of the step-alone throughput, 0 to 1 (a little more where the clock is unsteady)."""
-        return self.rate.median / self.alone.median
-
-
-@dataclass(frozen=True)
-class Climb:
-    """The rungs from the first set-up to the last."""
-
-    rungs: tuple[Rung, ...]
-    emulated: bool
-
-    def to_json(self) -> str:
-        """All of it as one JSON object, with each rung's share of the step alone."""
-        return json.dumps(asdict(self) | {"of_alone": {rung.name: rung.of_alone for rung in self.rungs}})
-
-    def rows(self) -> list[tuple[str, str, str, str]]:
-        """Name, samples a second, share of the step alone, and the gain over the rung before."""
-        made = []
-        for before, rung in zip((None, *self.rungs), self.rungs, strict=False):
-            gain = "" if before is None else Gain(rung.name, before.rate, rung.rate).effect
-            share = f"{100 * rung.of_alone:.0f} %"
-            made.append((rung.name, f"{format_count(rung.rate.median)}/s", share, gain))
-        return made
-
-    def __str__(self) -> str:
-        rows = self.rows()
-        wide = [max(len(row[column]) for row in rows) for column in range(3)]
-        lines = [f"{n:{wide[0]}}  {r:>{wide[1]}}  {s:>{wide[2]}}  {g}" for n, r, s, g in rows]
-        kind = "an emulated step" if self.emulated else "the step"
-        return "\n".join([*lines, f"Share of what {kind} could use alone; measured here."])
-
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            "<tr>"
-            + "".join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in row)
-            + "</tr>"
-            for row in self.rows()
-        )
-        kind = "an emulated step" if self.emulated else "the step"
-        return (
-            "<table><thead><tr><th>loader</th><th>samples</th><th>of the step alone</th><th>gain</th></tr>"
-            f"</thead><tbody>{cells}</tbody></table><p>Beside {kind}; measured here.</p>"
-        )
 
 
 def recipes(folder: str | Path, *, cores: int) -> dict[str, tuple[SetUp, SetUp]]:
@@ -224,6 +117,8 @@ def gain_of(
     if recipe not in known:
         raise CourseError(f"There is no recipe {recipe!r}: choose one of {', '.join(known)}.")
     before, after = known[recipe]
+    for set_up in (before, after):
+        _check_room(set_up, batch_size)
     found: list[list[float]] = [[], []]
     for _ in range(2):  # in turns, so that a disturbance meets both
         for place, set_up in enumerate((before, after)):
@@ -255,7 +150,10 @@ def climb(
     budget_s: float = 1.0,
     progress: Progress | None = None,
 ) -> Climb:
-    """Measure one set-up after the other for `budget_s` seconds each, and the step alone."""
+    """Measure one set-up after the other for `budget_s` seconds each, and the step alone.
+
+    A set-up whose batches do not fit the shared memory is left out. Raises CourseError where there is none.
+    """
     chosen = list(set_ups)
     if not chosen:
         raise CourseError("There is no set-up to measure: give at least one.")
@@ -263,14 +161,27 @@ def climb(
     first = chosen[0]
     ready = next(iter(Source.of(first.dataset, batch_size).loader(LoaderSettings())))
     alone = Rate.of(rates(bench.run(itertools.repeat(ready), min(1.0, budget_s), at_least=3), WINDOWS))
-    rungs = []
+    rungs, left_out = [], {}
     for number, set_up in enumerate(chosen):
         if progress is not None:
             progress(number / len(chosen), set_up.name)
+        try:
+            _check_room(set_up, batch_size)
+        except CourseError as error:
+            left_out[set_up.name] = str(error)
+            continue
         rungs.append(Rung(set_up.name, Rate.of(_rates_of(set_up, step, batch_size, budget_s)), alone))
     if progress is not None:
         progress(1.0, "done")
-    return Climb(tuple(rungs), bool(getattr(step, "emulated", False)))
+    if not rungs:
+        raise CourseError(next(iter(left_out.values())))
+    return Climb(tuple(rungs), bool(getattr(step, "emulated", False)), left_out)
+
+
+def _check_room(set_up: SetUp, batch_size: int) -> None:
+    """Raises CourseError where the workers' batches do not fit the shared memory."""
+    if set_up.settings.num_workers and hasattr(set_up.dataset, "__getitem__"):
+        check_shared_memory(set_up.settings, batch_size * bytes_in(set_up.dataset[0]))
 
 
 def _rates_of(set_up: SetUp, step: Step, batch_size: int, budget_s: float) -> list[float]:

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import Any
 
-import psutil
 import torch
 
 from course_lib.bounds import number_in, whole_in
 from course_lib.errors import CourseError
 from course_lib.machine import available_memory_bytes, usable_cores
 from course_lib.train.batch import to_device
-from course_lib.train.loading.memory import GUESS_FORKED, GUESS_STARTED, HostMemory
+from course_lib.train.loading.memory import GUESS_FORKED, GUESS_STARTED, HostMemory, free_shared_bytes
 from course_lib.train.loading.model import SAME, ThroughputModel
 from course_lib.train.loading.probe import BatchCost, probe
 from course_lib.train.loading.settings import LoaderSettings, Source, StartMethod
@@ -105,7 +104,7 @@ class _Search:
         forked = (self.method or torch.multiprocessing.get_start_method()) == "fork"
         self.memory = HostMemory(
             free_bytes=available_memory_bytes() if free_memory_bytes is None else free_memory_bytes,
-            shared_free_bytes=_shared_free_bytes(),
+            shared_free_bytes=free_shared_bytes(),
             worker_bytes=GUESS_FORKED if forked else GUESS_STARTED,
             batch_bytes=self.cost.nbytes,
         )
@@ -290,13 +289,6 @@ def _check_size(dataset: Any, batch_size: int | None) -> None:
         raise CourseError(
             f"The data set has {samples:,} samples, fewer than a batch of {batch_size:,}: give a smaller one."
         )
-
-
-def _shared_free_bytes() -> int | None:
-    try:
-        return int(psutil.disk_usage("/dev/shm").free)
-    except OSError:
-        return None
 
 
 @contextmanager

@@ -9,11 +9,13 @@ from loading_data_sets import Sleeping
 
 from course_lib.errors import CourseError
 from course_lib.train.emulate import EmulatedStep
+from course_lib.train.loading import memory
+from course_lib.train.loading.gains import Gain
 from course_lib.train.loading.measurement import Rate
-from course_lib.train.loading.recipes import Gain, SetUp, climb, gain_of, recipes, way_up
+from course_lib.train.loading.recipes import SetUp, climb, gain_of, recipes, way_up
 from course_lib.train.loading.settings import LoaderSettings
 from course_lib.train.loading.timeline import record_timeline
-from course_lib.train.photographs import write_photographs
+from course_lib.train.photographs import Photographs, write_photographs
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,22 @@ def test_what_is_not_known_is_told(folder: Path) -> None:
         gain_of("magic", folder, EmulatedStep(0))
     with pytest.raises(CourseError, match="at least one"):
         climb([], EmulatedStep(0))
+
+
+def test_what_does_not_fit_the_shared_memory_is_left_out_and_said(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "free_shared_bytes", lambda: 2**20)
+    ups = [SetUp("none", Sleeping(length=8)), SetUp("2 workers", Photographs(folder), LoaderSettings(2))]
+    up = climb(ups, EmulatedStep(0), batch_size=4, budget_s=0.01)
+    assert [rung.name for rung in up.rungs] == ["none"]
+    assert "2 workers would keep 13.8 MiB of batches in shared memory" in up.left_out["2 workers"]
+    assert "Left out, 2 workers" in str(up)
+    assert "Left out, 2 workers" in up._repr_html_()
+    with pytest.raises(CourseError, match="--shm-size"):
+        climb(ups[1:], EmulatedStep(0), batch_size=4, budget_s=0.01)
+    with pytest.raises(CourseError, match="--shm-size"):
+        gain_of("workers", folder, EmulatedStep(0), batch_size=4)
 
 
 def test_a_timeline_tells_who_made_which_batch(children: Callable[[], set[int]]) -> None:
