@@ -2,20 +2,18 @@
 
 Run: python benchmarks/communication.py [--part injected|ranks|published] [--truth FILE] [--json]
 
-- **injected**: two gloo ranks with an emulated step send known volumes. The share that
-``measure_communication``
-  finds from steps with and without ``no_sync`` is compared with the share by a clock on the same all-reduce
-  alone: ``injected_error_points`` is the mean of the differences' absolute values, in points of share;
-  ``injected_worst_points`` the largest.
+- **injected**: two gloo ranks with an emulated step send known volumes (``--volumes-mib``). The share that
+  ``measure_communication`` finds from steps with and without ``no_sync`` is compared with the share by a
+  clock on the same all-reduce alone: ``injected_error_points`` is the mean of the differences' absolute
+  values, in points of share; ``injected_worst_points`` the largest.
 - **ranks**: the step of four gloo ranks on this computer (compute emulated, all-reduce real) is predicted
-from one
-  and two: ``predicted_4rank_error`` is the relative error of the step, and
+  from one and two: ``predicted_4rank_error`` is the relative error of the step, and
   ``predicted_4rank_exposed_error`` that of its exposed communication alone. The ranks share the cores: the
   link's bandwidth is divided by the ranks that have to share one.
 - **published** (needs ``--truth``, a table of throughputs with the columns source, gpu, n_gpus, model,
-precision,
-  batch, throughput): the throughput of 8 cards predicted from that of one, with the model's own gradients
-  and the link of these cards; ``published_points`` is the mean absolute error in points of efficiency.
+  precision, batch, throughput, note): the throughput of 8 cards predicted from that of one, with the model's
+  own gradients and the link of these cards; ``published_points`` is the mean absolute error in points of
+  efficiency.
 """
 
 import argparse
@@ -50,8 +48,8 @@ MODELS = {
 }
 
 
-def injected(compute_s: float, pairs: int) -> dict[str, Any]:
-    arguments = {"compute_s": compute_s, "volumes_mib": VOLUMES_MIB, "pairs": pairs, "repeats": 2 * pairs}
+def injected(compute_s: float, volumes_mib: list[float], pairs: int) -> dict[str, Any]:
+    arguments = {"compute_s": compute_s, "volumes_mib": volumes_mib, "pairs": pairs, "repeats": 2 * pairs}
     run = launch(f"{RANK}:measure_injected", 2, arguments=arguments, on_line=None)
     rows = run.values[0]
     points = [100 * abs(row["measured"] - row["expected"]) for row in rows]
@@ -129,13 +127,14 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, help="table of published throughputs")
     parser.add_argument("--compute-ms", type=float, default=30.0)
     parser.add_argument("--gradient-mib", type=float, default=8.0)
+    parser.add_argument("--volumes-mib", type=float, nargs="+", default=VOLUMES_MIB, metavar="MIB")
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--json", action="store_true")
     settings = parser.parse_args()
     parts = settings.part or ["injected", "ranks", *(["published"] if settings.truth else [])]
     found: dict[str, Any] = {}
     if "injected" in parts:
-        found |= injected(settings.compute_ms / 1000, settings.pairs)
+        found |= injected(settings.compute_ms / 1000, settings.volumes_mib, settings.pairs)
     if "ranks" in parts:
         found |= ranks(settings.compute_ms / 1000, settings.gradient_mib, settings.pairs)
     if "published" in parts:
