@@ -109,13 +109,14 @@ def cost(  # noqa: PLR0917 - click gives them by name
     if as_json:
         print_json({**answer.to_json(), "break_even_hours": at})
         return
-    click.echo(fitted(str(answer)))
+    lines = [str(answer)]
     if intensity:
-        click.echo(f"  at {intensity}")
+        lines.append(f"  at {intensity}")
     if price and cloud:
         own = answer.depreciation + answer.energy
-        click.echo(f"  On your own card {own}, rented {answer.cloud}; the total adds both.")
-        click.echo("  " + _break_even(at, years))
+        lines.append(f"  On your own card {own}, rented {answer.cloud}; the total adds both.")
+        lines.append("  " + _break_even(at, years))
+    click.echo(fitted("\n".join(lines)))
 
 
 def _break_even(at: float | None, years: float) -> str:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from course_lib.cli.output import json_option, print_json
+from course_lib.cli.output import fitted, json_option, print_json
 
 
 @click.command(epilog="Example: course doctor --json")
@@ -26,5 +26,5 @@ def doctor(as_json: bool) -> int:
     if as_json:
         print_json({**report.to_json(), "facts": asdict(facts)})
     else:
-        click.echo(report)
+        click.echo(fitted(str(report)))
     return 0 if report.is_ready else 1

@@ -121,11 +121,19 @@ def course(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the ``course`` command with these arguments (default: the command line's) and exit."""
+    _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         # A console without UTF-8 (older Windows) prints a question mark instead of failing on a letter.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     sys.exit(_run(arguments))
+
+
+def _open_what_is_closed() -> None:
+    """A service may start a program with its standard streams closed: Python has None there."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - stays open
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -233,3 +233,21 @@ def test_a_console_without_utf8_prints_a_question_mark(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=60)
     assert done.returncode == 0
     assert done.stdout.strip() == b"12 ?s ? ?"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the shell of POSIX closes the streams")
+@pytest.mark.parametrize(
+    ("line", "status", "said"),
+    [("explain - <&-", 2, "What was piped in is empty"), ("cards >&-", 0, ""), ("cards 9999 2>&-", 2, "")],
+)
+def test_a_stream_that_is_closed(line: str, status: int, said: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m course_lib {line}', sys.executable],
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        timeout=60,
+    )
+    assert done.returncode == status
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
