@@ -401,11 +401,13 @@ print(describe(my_dream))
 
 # %% [markdown]
 # Put your card there, and your model. A name that is not in the table is refused: the course does not guess.
-# `course calibrate` measures the computer at hand
-# in two minutes, and `course plan --on "this machine"` then predicts for it.
+# `course calibrate` measures the computer at hand in two minutes; `--on "this machine"` then predicts for it.
 #
 # ## What to remember
 #
 # 1. **Two numbers describe a card**: its bandwidth and its dense peak. Most networks wait for the first.
 # 2. **Memory is a gate, speed a matter of patience.** The model decides what fits, the data set how long you pay.
 # 3. **Distrust round and doubled numbers.** Dense, sums in 32 bits, one card, one date.
+#
+# **Where to go next.** What an hour on it costs, owned or rented: lesson 09, *What does it cost?* Whether two are better
+# than one: lesson 02, *Many cards*.

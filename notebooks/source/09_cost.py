@@ -312,7 +312,9 @@ job
 # What does one hour of use cost on a card of your own: depreciation and electricity? The price is
 # written off over `years` (of 365 days). The card computes in the share `utilisation` of all hours,
 # and these must pay it all.
-def cost_of_an_hour(price: float, years: float, utilisation: float, power_w: float, tariff: float) -> float:
+def cost_of_an_hour(
+    price: float, years: float, utilisation: float, power_w: float, tariff: float
+) -> float:
     # solution
     hours_of_use = years * 365 * 24 * utilisation
     return price / hours_of_use + power_w / 1000 * tariff
@@ -336,7 +338,9 @@ check("cost.break_even", break_even)
 # "own" or "rent": which is cheaper for a job of `hours` hours? The card also does other work: it
 # computes in the share `utilisation` of all hours of its `years`, and all that work pays for it
 # together.
-def cheaper(hours: float, price: float, years: float, utilisation: float, power_cost: float, fee: float) -> str:
+def cheaper(
+    hours: float, price: float, years: float, utilisation: float, power_cost: float, fee: float
+) -> str:
     # solution
     own_hour = price / (years * 365 * 24 * utilisation) + power_cost
     return "own" if own_hour < fee else "rent"
@@ -386,3 +390,6 @@ cost_of(48, owned=mine, carbon_g_per_kwh=place.grams_per_kwh)
 # 1. **Say the unit of every term.** A sum of money has only money in it.
 # 2. **Utilisation decides.** A card that computes a tenth of the time costs ten times as much an hour.
 # 3. **Break-even = price / (rent − own electricity).** Left of it rent, right of it own.
+#
+# **Where to go next.** You pay for several cards: lesson 02, *Many cards*, tells what each of them adds. Does one of them
+# idle? Lesson 07, *Are the cards healthy?*
