@@ -41,6 +41,7 @@ from course_lib.train.formats import (
     write_memory_map,
 )
 from course_lib.train.loading import tune
+from course_lib.train.loading.gains import Climb
 from course_lib.train.loading.recipes import climb, way_up
 from course_lib.train.loading.rules import lightning_suggestion, pytorch_default
 from course_lib.train.loading.settings import LoaderSettings, Source
@@ -176,10 +177,10 @@ def summary(cases: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
-def pipeline(folder: Path) -> dict[str, Any]:
+def pipeline(folder: Path) -> Climb:
     """The lesson's way up at the published step time of an RTX 3090: ResNet-18, 224 pixels, batch 64."""
-    up = climb(way_up(folder, cores=usable_cores()), EmulatedStep(64 / SAMPLES_A_SECOND_3090), budget_s=3.0)
-    return {rung.name: rung.of_alone for rung in up.rungs}
+    step = EmulatedStep(64 / SAMPLES_A_SECOND_3090)
+    return climb(way_up(folder, cores=usable_cores()), step, batch_size=64, budget_s=3.0)
 
 
 def main() -> None:
@@ -195,12 +196,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pictures = write_photographs(folder, 256 if arguments.pipeline else 96, progress=False)
         if arguments.pipeline:
-            shares = pipeline(pictures)
-            print(
-                json.dumps(shares)
-                if arguments.json
-                else "\n".join(f"{s:6.1%} {n}" for n, s in shares.items())
-            )
+            up = pipeline(pictures)
+            print(up.to_json() if arguments.json else up)
             return
         kept = arguments.keep if arguments.keep and arguments.keep.exists() else None
         cases = json.loads(kept.read_text(encoding="utf-8")) if kept else {}
