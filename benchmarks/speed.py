@@ -2,14 +2,17 @@
 
     python benchmarks/speed.py --truth train_rtx3090_amp_nhwc_timm.csv [--fitted] [--limit N] [--json]
     python benchmarks/speed.py --truth infer_rtx4090_amp_timm.csv [--fitted] [--limit N] [--json]
+    python benchmarks/speed.py --truth train_rtx3090_amp_nchw_timm.csv --beside OTHER_FORMAT.csv [--fitted]
     python benchmarks/speed.py --truth lambda_train_fp16.csv [--json]
 
 A training table is predicted with each family of models left out in turn; ``--also FILE`` gives more tables
 to fit to (the family is left out of those too), ``--ideas`` leaves out all architectures of one idea
-together. An inference table of another card than the RTX 3090 is predicted from ``--also`` tables of other
-cards alone. ``--fitted`` takes the shipped ``data/speed.json`` as it is. A lambda table (one job on many
-cards) is predicted with each card left out in turn, its scaling to 2, 4 and 8 cards by ``plan/scaling.py``,
-and the card of best value by its prices. ``coverage90``: the share of rows within the 90 % interval.
+together. ``--beside FILE`` predicts a second table in the same way, one of the other memory format, and tells
+for how many of the models the faster of the two is named. An inference table of another card than the RTX
+3090 is predicted from ``--also`` tables of other cards alone. ``--fitted`` takes the shipped
+``data/speed.json`` as it is. A lambda table (one job on many cards) is predicted with each card left out in
+turn, its scaling to 2, 4 and 8 cards by ``plan/scaling.py``, and the card of best value by its prices.
+``coverage90``: the share of rows within the 90 % interval.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from course_lib.errors import CourseError
 from course_lib.plan.coefficients import find_coefficients
 from course_lib.plan.speed import RARE, predict
 
+APART = 0.05  # speeds of two memory formats that are nearer than this are nearly a draw
 Told = tuple[float, float, float]  # predicted seconds, and the ends of the interval
 
 
@@ -116,6 +120,34 @@ def figures(found: Sequence[Case], told: Sequence[Told]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def faster_of_two(one: Sequence[tuple[Case, Told]], two: Sequence[tuple[Case, Told]]) -> dict[str, Any]:
+    """How often the table is named in which a model is faster, over all models and those 5 % apart."""
+
+    def an_image(pairs: Sequence[tuple[Case, Told]]) -> dict[str, tuple[float, float]]:
+        return {
+            case.model: (case.seconds / case.work.batch_size, told[0] / case.work.batch_size)
+            for case, told in pairs
+        }
+
+    left, right = an_image(one), an_image(two)
+    both = [
+        (math.log(left[model][0] / right[model][0]), math.log(left[model][1] / right[model][1]))
+        for model in left
+        if model in right
+    ]
+    apart = [(true, said) for true, said in both if abs(true) > APART]
+    return {
+        "models_in_both": len(both),
+        "faster_named": _same_sign(both),
+        "faster_named_apart": _same_sign(apart),
+        "models_apart": len(apart),
+    }
+
+
+def _same_sign(pairs: Sequence[tuple[float, float]]) -> float:
+    return sum((true > 0) == (said > 0) for true, said in pairs) / len(pairs) if pairs else math.nan
+
+
 def timm_figures(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Case], list[Told]]:
     """The figures of one timm table."""
     found, unmatched, failed = cases(arguments.truth, limit=arguments.limit, cache=arguments.cache)
@@ -128,13 +160,20 @@ def timm_figures(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Ca
         for path in arguments.also
         for case in cases(path, limit=arguments.also_limit, cache=arguments.cache)[0]
     ]
+    own = len(found)
+    if arguments.beside:
+        found += cases(arguments.beside, limit=arguments.limit, cache=arguments.cache)[0]
     if arguments.fitted:
         told = fitted(found)
     elif found[0].table.mode == "train" or not more:
         told = without_family(found, more, arguments.ideas)
     else:
         told = from_other_cards(found, more)
-    return {**figures(found, told), "unmatched": len(unmatched), "failed": len(failed)}, found, told
+    pairs = list(zip(found, told, strict=True))
+    ranked = faster_of_two(pairs[:own], pairs[own:]) if arguments.beside else {}
+    found, told = found[:own], told[:own]
+    result = {**figures(found, told), **ranked, "unmatched": len(unmatched), "failed": len(failed)}
+    return result, found, told
 
 
 def main() -> None:
@@ -142,6 +181,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--truth", type=Path, required=True)
+    parser.add_argument("--beside", type=Path, metavar="FILE", help="a table of the other memory format")
     parser.add_argument("--also", type=Path, action="append", default=[], metavar="FILE")
     parser.add_argument("--also-limit", type=int, metavar="N", help="rows of each --also table")
     parser.add_argument("--fitted", action="store_true", help="the shipped coefficients as they are")
@@ -154,6 +194,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    found: list[Case]
+    told: list[Told]
     if arguments.truth.name.startswith("lambda"):
         result, found, told = lambda_figures(arguments.truth), [], []
     else:

@@ -145,3 +145,21 @@ def test_merged_ideas_hold_the_families_together(bench: Any, found: list[Any]) -
     case = replace(found[0], family="resnet")
     assert case.idea == replace(found[0], family="regnet").idea == "residual networks"
     assert replace(found[0], family="unheard_of").idea == "unheard_of"
+
+
+def test_the_faster_memory_format_is_named_right_and_wrong(bench: Any, found: list[Any]) -> None:
+    import speed
+
+    one = found[0]
+    slower = replace(one, seconds=one.seconds * 1.2)
+    right = [(slower, (2.0, 1.0, 3.0))], [(one, (1.0, 0.5, 2.0))]
+    assert speed.faster_of_two(*right)["faster_named"] == 1
+    wrong = [(slower, (1.0, 0.5, 2.0))], [(one, (2.0, 1.0, 3.0))]
+    assert speed.faster_of_two(*wrong)["faster_named"] == 0
+    # Twice the images in twice the time is a draw, not a slower step; nothing is apart by 5 %.
+    larger = replace(
+        one, seconds=2.02 * one.seconds, work=replace(one.work, batch_size=2 * one.work.batch_size)
+    )
+    draw = speed.faster_of_two([(larger, (2.0, 1.0, 3.0))], [(one, (1.0, 0.5, 2.0))])
+    assert draw["models_in_both"] == 1
+    assert draw["models_apart"] == 0

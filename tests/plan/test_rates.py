@@ -1,8 +1,10 @@
 """What a card holds of its clock and of its bandwidth: power and inline error correction take their share."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +14,15 @@ from course_lib.accelerators import accelerators, find_accelerator
 from course_lib.plan.roofline import clock_share, data_share, rates_of
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
-from card_ranking import card_of, figures, job_of, precision_of  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def ranking() -> Iterator[Any]:
+    sys.path.insert(0, str(BENCHMARKS))
+    import card_ranking
+
+    yield card_ranking
+    sys.path.remove(str(BENCHMARKS))
 
 
 @given(
@@ -66,29 +75,29 @@ def test_every_card_keeps_some_clock_and_some_bandwidth() -> None:
             assert clock_share(card) == data_share(card) == 1
 
 
-def test_a_ranking_is_judged_by_its_order_and_not_by_its_unit() -> None:
+def test_a_ranking_is_judged_by_its_order_and_not_by_its_unit(ranking: Any) -> None:
     measured = {("job",): {"A": 100.0, "B": 200.0, "C": 400.0}}
-    right = figures(measured, {("job",): {"A": 1.0, "B": 2.0, "C": 4.0}})
+    right = ranking.figures(measured, {("job",): {"A": 1.0, "B": 2.0, "C": 4.0}})
     assert right["pairs"] == 3
     assert right["pairs_wrong"] == 0
     assert right["rank_correlation"] == pytest.approx(1)
     assert right["mean_error"] == pytest.approx(0)
-    wrong = figures(measured, {("job",): {"A": 2.0, "B": 1.0, "C": 4.0}})
+    wrong = ranking.figures(measured, {("job",): {"A": 2.0, "B": 1.0, "C": 4.0}})
     assert wrong["pairs_wrong"] == pytest.approx(1 / 3)
     assert wrong["rank_correlation"] == pytest.approx(0.5)
-    draw = figures({("job",): {"A": 100.0, "B": 102.0}}, {("job",): {"A": 2.0, "B": 1.0}})
+    draw = ranking.figures({("job",): {"A": 100.0, "B": 102.0}}, {("job",): {"A": 2.0, "B": 1.0}})
     assert draw["pairs"] == 0
 
 
-def test_rows_of_the_published_table_are_recognised() -> None:
-    card = card_of("NVIDIA GeForce RTX 3090")
+def test_rows_of_the_published_table_are_recognised(ranking: Any) -> None:
+    card = ranking.card_of("NVIDIA GeForce RTX 3090")
     assert card is not None
     assert card.name == "RTX 3090"
-    assert card_of("Apple M4 GPU") is None
-    assert card_of("V100-SXM3-32GB (DGX-2)") is not None
-    job = job_of("ResNet-50 CIFAR-size 32x32")
+    assert ranking.card_of("Apple M4 GPU") is None
+    assert ranking.card_of("V100-SXM3-32GB (DGX-2)") is not None
+    job = ranking.job_of("ResNet-50 CIFAR-size 32x32")
     assert job is not None
     assert job.size == 32
-    assert job_of("NCF (PyTorch)") is None
-    assert precision_of("FP16 mixed (AMP)") == "fp16"
-    assert precision_of("FP32 (TF32 on Ampere)") == "tf32"
+    assert ranking.job_of("NCF (PyTorch)") is None
+    assert ranking.precision_of("FP16 mixed (AMP)") == "fp16"
+    assert ranking.precision_of("FP32 (TF32 on Ampere)") == "tf32"
