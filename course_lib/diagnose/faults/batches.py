@@ -9,7 +9,7 @@ def _in_worker(around: Around) -> Told:
     match = re.search(
         r"Caught\s+(?P<name>[\w.]{2,80})\s+in\s+(?:DataLoader\s+worker\s+process\s+(?P<worker>\d{1,5})|pin"
         r"\s+memory\s+thread)",
-        around.following,
+        around.paste.body,
     )
     name = match["name"] if match else None
     said = None

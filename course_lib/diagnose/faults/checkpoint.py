@@ -163,9 +163,14 @@ WORDINGS = (
             "failed finding central directory",
             "unexpected EOF, expected",
             "file in archive is not in a subdirectory",
+            "file not found: archive/",
+            "Invalid magic number; corrupt file",
+            "storage has wrong byte size",
+            "Unable to load weights from pytorch checkpoint file",
         ),
         _DAMAGED,
     ),
+    wording("cloned a repository without having git-lfs installed", _POINTER),
     wording("Ran out of input", _from_file),
     wording(
         (

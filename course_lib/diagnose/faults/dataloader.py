@@ -226,7 +226,7 @@ _TIMEOUT = fault(
 
 WORDINGS = (
     wording(("is killed by signal", "Unexpected bus error encountered in worker"), _by_signal),
-    wording("exited unexpectedly", _exited),
+    wording(") exited unexpectedly", _exited),
     wording(("Too many open files", "received 0 items of ancdata"), _FILES),
     wording(
         (

@@ -153,7 +153,7 @@ def _ordinal(around: Around) -> Told:
 
 
 def _differs(around: Around) -> Told:
-    match = re.search(r"params?\[(\d{1,6})\]", around.following)
+    match = around.search(r"params?\[(\d{1,6})\]")
     figures = {"parameter_index": int(match[1]) if match else None}
     return Told(
         fault(
@@ -267,6 +267,7 @@ WORDINGS = (
         (
             "Expected to have finished reduction in the prior iteration",
             "has parameters that were not used in producing the loss",
+            "your training graph has changed in this iteration",
         ),
         _unused,
     ),

@@ -207,6 +207,7 @@ WORDINGS = (
             "Some NCCL operations have failed or timed out",
             "Timeout at NCCL work",
             "detected by watchdog at work",
+            "timed out in blocking wait",
         ),
         _some_failed,
     ),

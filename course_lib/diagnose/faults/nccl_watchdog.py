@@ -8,11 +8,11 @@ from typing import Any
 from course_lib.diagnose.paste import Paste
 
 _TIMEOUT = re.compile(
-    r"(?:\[Rank(?P<rank>\d{1,6})\])?Watchdogcaughtcollectiveoperationtimeout:WorkNCCL\((?:SeqNum=(?P<seq>"
+    r"(?:\[Rank(?P<rank>\d{1,6})\])?(?:Watchdogcaughtcollectiveoperationtimeout:)?WorkNCCL\((?:SeqNum=(?P<seq>"
     r"\d{1,12}),)?"
     r"OpType=(?P<op>[A-Za-z_]{1,40})(?:,NumelIn=(?P<numel>\d{1,15}),NumelOut=\d{1,15})?(?:,TensorShape=\[["
     r"\d,]*\])?"
-    r",Timeout\(ms\)=(?P<timeout_ms>\d{1,12})\)(?:ranfor(?P<ran_ms>\d{1,12})milliseconds)?",
+    r",Timeout\(ms\)=(?P<timeout_ms>\d{1,12})\)(?:ranfor(?P<ran_ms>\d{1,12})milliseconds|timedoutinblockingwait)",
     re.IGNORECASE,
 )
 # "at work: 77, last ..." until torch 2.6, "at work sequence id: 77 PG status: last ..." since then

@@ -174,7 +174,56 @@ def _broken_pipe(around: Around) -> Told | None:
     return Told(_CHILD_DIED) if around.says("ForkingPickler", "popen_spawn", "reduction.py") else None
 
 
+_OTHER_END_GONE = fault(
+    "dataloader.other_process_gone",
+    "The process at the other end, which shared a tensor with this one, has ended",
+    "Tensors travel between the workers and the main process by a connection. It breaks when the main "
+    "process ends or leaves its loop while workers still send, or when a worker dies.",
+    (
+        "Look for an earlier error, above this one or of another process; run with num_workers=0 to see it "
+        "alone.",
+        "Where the program ended well otherwise, it is the noise of its end: end the loop, or delete the "
+        "loader's iterator, before the program ends.",
+    ),
+    ("--shm-size.", "Treating it as a fault of the network."),
+    certainty="likely",
+)
+_DAEMON = fault(
+    "dataloader.workers_of_a_worker",
+    "A process that was itself started as a helper (a daemon) may not start workers",
+    "A DataLoader with workers runs inside a multiprocessing.Pool, a Process(daemon=True), or another "
+    "loader's worker.",
+    "num_workers=0 in the inner loader; or start the outer process with daemon=False "
+    "(concurrent.futures.ProcessPoolExecutor does).",
+    "Another start method.",
+)
+_TESTED_BY_A_FORK = fault(
+    "dataloader.iterator_in_a_fork_benign",
+    "Harmless: a forked process tried to clean up workers that are not its own",
+    "A DataLoader's iterator was alive when another process was forked, and the copy is deleted there.",
+    "Ignore it; or delete the iterator before the next loader starts its workers.",
+    "Fewer workers.",
+    severity="note",
+)
+
+
+def _other_end(around: Around) -> Told | None:
+    loader = around.says(
+        "torch/utils/data",
+        "torch\\utils\\data",
+        "torch/multiprocessing",
+        "torch\\multiprocessing",
+        "resource_sharer",
+    )
+    return Told(_OTHER_END_GONE) if loader else None
+
+
 WORDINGS = (
+    wording(
+        ("ConnectionResetError: [", "ConnectionRefusedError: [", "ConnectionAbortedError: ["), _other_end
+    ),
+    wording("daemonic processes are not allowed to have children", _DAEMON),
+    wording("can only test a child process", _TESTED_BY_A_FORK),
     wording("BrokenPipeError: [Errno 32]", _broken_pipe),
     wording("Cannot re-initialize CUDA in forked subprocess", _forked_cuda),
     wording(

@@ -34,6 +34,7 @@ _LEVELS = {
     "nccl.watchdog_stuck": 4,
     "ddp.secondary_failure": 5,
     "dataloader.worker_terminated": 6,
+    "dataloader.other_process_gone": 6,
     "torchrun.aborted": 6,
     "torchrun.terminated_from_outside": 6,
     "torchrun.rank_raised_an_error": 7,

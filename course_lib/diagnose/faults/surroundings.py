@@ -10,11 +10,11 @@ from course_lib.diagnose.paste import Paste
 _SETTING = re.compile(
     r"\b(?P<name>(?:TORCH_)?NCCL_\w{1,60}|CUDA_LAUNCH_BLOCKING|MASTER_ADDR|MASTER_PORT|GLOO_\w{1,60})["
     r"\"']?\]?"
-    r"\s*=\s*[\"']?(?P<value>[^\s\"';&,]{1,80})"
+    r"\s*(?:=\s*|set\s+by\s+environment\s+to\s+)[\"']?(?P<value>[^\s\"';&,]{1,80})"
 )
 _VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES[\"']?\]?\s*=\s*[\"']?(?P<list>\d{1,3}(?:\s?,\s?\d{1,3})*)")
 _PROCESSES = re.compile(
-    r"--?(?:nproc[_-]per[_-]node|num_processes|ngpus?)(?:\s+|\s*=\s*)(?P<count>\d{1,4})\b"
+    r"(?:--?(?:nproc[_-]per[_-]node|num_processes|ngpus?)(?:\s+|\s*=\s*)|\bnprocs\s*=\s*)(?P<count>\d{1,4})\b"
 )
 _VERSION = re.compile(
     r"[`'\"]?\b(?P<name>pytorch|torch|transformers|accelerate|lightning|pytorch[-_]lightning|deepspeed)"
@@ -55,7 +55,9 @@ _STEP = re.compile(
     r"\s*\]",
     re.IGNORECASE,
 )
-_BATCH = re.compile(r"\bbatch(?:es)?\s*[:=#\[(]*\s*(?P<number>\d{1,9})\b", re.IGNORECASE)
+_BATCH = re.compile(
+    r"\bbatch(?:es)?\s*[:=#\[(]*\s*(?P<number>\d{1,9})\b|\|\s*(?P<bar>\d{1,9})/\d{1,9}\s*\[", re.IGNORECASE
+)
 _EXCEPTION = re.compile(r"^[\s|>]*(?:\S{1,40}:\s)?(?P<name>[A-Z]\w*(?:Error|Exception))\s*:", re.MULTILINE)
 _WINDOWS = re.compile(r"(?<![A-Za-z])[A-Z]:\\|\bWinError\b|\bAppData\b|\bWindows\b")
 _MACOS = re.compile(r"/Users/|\bmacOS\b|\bdarwin\b|\bMac\b", re.IGNORECASE)
@@ -90,17 +92,17 @@ def versions(paste: Paste) -> dict[str, str]:
 
 def slurm_memory_gib(paste: Paste) -> float | None:
     """The memory that a SLURM script asks for, in GiB: ``--mem``, or ``--mem-per-cpu`` times the CPUs."""
-    whole = re.search(r"--mem[=\s]\s?(\d{1,6})([KMGT]?)", paste.text)
+    whole = re.search(r"--mem[=\s]\s?(\d{1,6})([KMGT]?)", paste.text, re.IGNORECASE)
     if whole:
         return _gib(whole[1], whole[2])
-    each = re.search(r"--mem-per-cpu[=\s]\s?(\d{1,6})([KMGT]?)", paste.text)
+    each = re.search(r"--mem-per-cpu[=\s]\s?(\d{1,6})([KMGT]?)", paste.text, re.IGNORECASE)
     cpus = re.search(r"(?:--cpus-per-task|\s-c)[=\s]\s?(\d{1,4})\b", paste.text)
     return _gib(each[1], each[2]) * int(cpus[1]) if each and cpus else None
 
 
 def _gib(number: str, unit: str) -> float:
     # SLURM counts in MiB where no unit is given.
-    return int(number) * {"K": 2.0**-20, "M": 2.0**-10, "": 2.0**-10, "G": 1.0, "T": 2.0**10}[unit]
+    return int(number) * {"K": 2.0**-20, "M": 2.0**-10, "": 2.0**-10, "G": 1.0, "T": 2.0**10}[unit.upper()]
 
 
 def last_epoch(paste: Paste) -> int | None:
@@ -123,10 +125,10 @@ def last_step(paste: Paste, before: int) -> int | None:
 
 
 def last_batch(paste: Paste, before: int) -> int | None:
-    """The last batch that is named before that place of the text."""
+    """The last batch that is named, or counted by a progress bar, before that place of the text."""
     batch = None
     for match in _BATCH.finditer(paste.text, max(before - 20_000, 0), before):
-        batch = int(match["number"])
+        batch = int(match["number"] or match["bar"])
     return batch
 
 

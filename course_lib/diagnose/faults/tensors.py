@@ -5,6 +5,11 @@ from typing import Any
 
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
+_PAIR = re.compile(
+    r"(?:got|expected\s+scalar\s+type|Input\s+type\s+\(|Found\s+dtype|result\s+type)\s*(?P<a>[\w.:]{2,40})\)?"
+    r"\s*(?:and(?:\s+(?:weight|bias)\s+type\s+\(?)?|but\s+found|but\s+expected|can't\s+be\s+cast\s+to\s+the"
+    r"\s+desired\s+output\s+type)\s*(?P<b>[\w.:]{2,40})"
+)
 _HALF = {"half", "float16", "c10::half", "halftensor"}
 
 
@@ -46,12 +51,7 @@ def _devices(around: Around) -> Told:
 
 def _types(around: Around) -> Told | None:
     text = around.paste.line_before(around.offset)[-200:] + around.following[:400]
-    pairs = re.search(
-        r"(?:got|expected\s+scalar\s+type|Input\s+type\s+\()\s*(?P<a>[\w.:]{2,40})\)?\s*(?:and|but"
-        r"\s+found|and\s+(?:weight|bias)\s+type\s+\(?)\s*(?:(?:weight|bias)\s+type\s+\()?(?P<b>["
-        r"\w.:]{2,40})",
-        text,
-    )
+    pairs = _PAIR.search(text)
     a, b = (pairs["a"], pairs["b"]) if pairs else (None, None)
     figures = {"first": a, "second": b}
     if a and b and "." in a and "." in b and ("cuda" in a) != ("cuda" in b):
@@ -233,6 +233,14 @@ _MULTI_TARGET = fault(
     "probabilities).",
     "BCELoss, unless several classes may be true at once.",
 )
+_TARGET_SHAPE = fault(
+    "tensors.target_shape",
+    "The loss got a target of another shape than the output",
+    "Most often a column (N, 1) meets a row (N). Where it is only a warning, the two are broadcast to N x N, "
+    "and the loss is that of every output with every target.",
+    "Make them equal before the loss: output.squeeze(1), or target.unsqueeze(1).float(); print both shapes.",
+    "Silencing the warning: the network then learns the mean.",
+)
 _PROBABILITIES = fault(
     "tensors.nan_in_sampling",
     "Probabilities with nan, inf or negative numbers were drawn from",
@@ -262,6 +270,8 @@ WORDINGS = (
             "and bias type (",
             "have the same dtype, but got",
             "expected target dtype",
+            "Found dtype",
+            "cast to the desired output type",
         ),
         _types,
     ),
@@ -292,5 +302,6 @@ WORDINGS = (
     wording("index out of range in self", _EMBEDDING),
     wording("Expected more than 1 value per channel when training", _ONE_VALUE),
     wording("multi-target not supported", _MULTI_TARGET),
+    wording(("that is different to the input size", "must be the same as input size"), _TARGET_SHAPE),
     wording("probability tensor contains either", _PROBABILITIES),
 )

@@ -145,6 +145,17 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "nccl.watchdog_stuck",
         {},
     ),
+    (
+        "RuntimeError: [Rank 1] WorkNCCL(SeqNum=3, OpType=BROADCAST, NumelIn=1, NumelOut=1, "
+        "Timeout(ms)=1800000) timed out in blocking wait.",
+        "nccl.one_rank_missing_or_slow",
+        {"op": "BROADCAST", "timeout_ms": 1800000, "ranks": {"1": 3}},
+    ),
+    (
+        "NCCL INFO NCCL_SOCKET_IFNAME set by environment to eth1\n" + watchdog(seq=3, limit=7200000),
+        "nccl.deadlock_not_slow",
+        {"env": {"NCCL_SOCKET_IFNAME": "eth1"}},
+    ),
     # the meeting point
     (
         "[W socket.cpp:601] [c10d] The client socket has failed to connect to [host1]:29500 (errno: 111 - "
@@ -320,6 +331,20 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "ddp.secondary_failure",
         {},
     ),
+    (
+        "RuntimeError: [1]: params[7] in this process with sizes [64, 3] appears not to match sizes of "
+        "the same "
+        "param in process 0.",
+        "ddp.models_differ_between_ranks",
+        {"parameter_index": 7},
+    ),
+    (
+        "RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is unused "
+        "in first "
+        "iteration. this is not compatible with static_graph set to True.",
+        "ddp.unused_parameters",
+        {},
+    ),
     # how processes end
     (
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\ntrain.py FAILED\nRoot Cause "
@@ -492,6 +517,45 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "dataloader.pin_memory_without_card_benign",
         {},
     ),
+    (
+        "RuntimeError: Caught IndexError in DataLoader worker process 3.\nOriginal Traceback (most recent "
+        "call "
+        "last):\n  File data.py, line 9, in __getitem__\nIndexError: list index out of range",
+        "dataloader.error_in_dataset",
+        {"worker": 3, "raised": "IndexError", "message": "list index out of range"},
+    ),
+    ("RuntimeError: Pin memory thread exited unexpectedly", "dataloader.pin_memory_thread_died", {}),
+    (
+        "#SBATCH --mem=180gb\nRuntimeError: DataLoader worker (pid 31) is killed by signal: Killed.",
+        "host_oom_killer",
+        {"slurm_mem_gib": 180.0, "pid": 31},
+    ),
+    (
+        "Epoch 0:  43%|####3     | 6000/14000 [20:00<26:00, 5.1it/s]\nRuntimeError: DataLoader worker "
+        "(pid(s) 8) "
+        "exited unexpectedly",
+        "dataloader.worker_died_unknown",
+        {"batches_done": 6000, "pids": [8]},
+    ),
+    (
+        "  File torch/utils/data/_utils/pin_memory.py, in do_one_step\nConnectionResetError: [Errno 104] "
+        "Connection reset by peer",
+        "dataloader.other_process_gone",
+        {},
+    ),
+    (
+        "AssertionError: daemonic processes are not allowed to have children",
+        "dataloader.workers_of_a_worker",
+        {},
+    ),
+    ("AssertionError: can only test a child process", "dataloader.iterator_in_a_fork_benign", {}),
+    # checkpoints
+    ("RuntimeError: Invalid magic number; corrupt file?", "checkpoint.file_damaged", {}),
+    (
+        "OSError: You seem to have cloned a repository without having git-lfs installed.",
+        "checkpoint.not_a_checkpoint",
+        {},
+    ),
     # CUDA
     (
         "../aten/src/ATen/native/cuda/Loss.cu:242: nll_loss_forward: block: [0,0,0], thread: [3,0,0] "
@@ -536,6 +600,22 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
     ),
     ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "hardware.memory_errors", {}),
     # tensors and types on cards
+    (
+        "RuntimeError: Found dtype Double but expected Float",
+        "tensors.different_types",
+        {"first": "Double", "second": "Float"},
+    ),
+    (
+        "RuntimeError: result type Float can't be cast to the desired output type Long",
+        "tensors.label_type",
+        {"first": "Float", "second": "Long"},
+    ),
+    (
+        "UserWarning: Using a target size (torch.Size([32])) that is different to the input size "
+        "(torch.Size([32, 1])).",
+        "tensors.target_shape",
+        {},
+    ),
     (
         "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, "
         "cuda:0 and cpu!",
