@@ -159,7 +159,8 @@ def _child(around: Around) -> Told:
 def _own_error(around: Around) -> str | None:
     """The last error in the text that is not the launcher's."""
     for match in reversed(list(_RAISED.finditer(around.paste.body[:2_000_000]))):
-        if not match["name"].endswith(_LAUNCHERS):
+        last_part = match["name"].rpartition(".")[2]  # all there is of a name that a terminal broke
+        if not any(name.endswith(last_part) for name in _LAUNCHERS):
             return f"{match['name']}: {match['text'].strip()}"[:300]
     return None
 
