@@ -63,7 +63,9 @@ def _found(module_name: str, attribute: str) -> Any:
 
 def _made(factory: Any, name: str) -> Any:
     if not callable(factory):
-        raise CourseError(f"{name} is of the type {type(factory).__name__}: give a function that makes the model.")
+        raise CourseError(
+            f"{name} is of the type {type(factory).__name__}: give a function that makes the model."
+        )
     try:
         return factory()
     except (Exception, SystemExit) as error:
