@@ -6,7 +6,8 @@
 #
 # After this lesson you can
 #
-# - say what share of the time your step waits, and for what: reading, decoding, collating or handing over;
+# - say what share of the time your step waits, and for what: reading files, turning them into pixels, or putting a
+#   batch together;
 # - choose the number of workers for your machine by measuring, not by a formula;
 # - recognise what goes wrong with workers, also where nothing is reported.
 #
@@ -96,10 +97,10 @@ print(f"the card works {100 * work_s / (wait_s + work_s):.0f} % of the time")
 #
 # ## What does it wait for?
 #
-# Somebody must read each file, decode it and cut it, and then put all pictures of a batch into one tensor, which is called
-# *collating*. `measure` splits the wait. It runs the step with one batch again and again: this is the best that can be.
-# Then it runs it with its loader. It also makes a few batches itself, with a clock between the parts. No profiler
-# and no rights are needed.
+# Somebody must read each file and *decode* it: turn the compressed bytes into pixels. Then each picture is cut, and all
+# pictures of a batch are put into one tensor, which is called *collating*. `measure` splits the wait. It runs the step
+# with one batch again and again: this is the best that can be. Then it runs it with its loader. It also makes a few
+# batches itself, with a clock between the parts. No profiler and no rights are needed.
 
 # %%
 from course_lib.train.loading import measure
@@ -209,7 +210,7 @@ plot_timeline(timelines, title=f"Batches of {few} beside a step of 60 ms (emulat
 # | uint8 over the wire | send bytes, a quarter of what float32 takes, and normalise on the card |
 # | decoded to size | JPEG can be decoded at half its size, where fewer pixels are needed |
 # | files resized once | store small files: less to decode, in every epoch |
-# | memory map | store raw pixels in one file that is mapped into memory: nothing to decode |
+# | memory map | store raw pixels in one file, and read it as if it were memory: nothing to decode |
 
 # %%
 from course_lib.train.loading.recipes import climb, gain_of, recipes, way_up
@@ -228,10 +229,11 @@ up
 plot_climb(up, title=f"Batches of {batch_size} beside an RTX 3090 (emulated)")
 
 # %% [markdown]
-# Each gain is over the line before. "No effect" is a result too: if there is one, it is less than a tenth. "Not
-# certain" is none: the measurements spread so much that only the range can be told. Measure longer then, with a
-# larger `budget_s`. A larger prefetch cannot help where batches are made too slowly all the time: a shelf evens out
-# only what is uneven.
+# Each gain is over the line before. "No effect" is a result too: if there is any, it is less than a tenth. "Not
+# certain" is not a result: the measurements spread so much that only a range can be told. Measure longer then, with a
+# larger `budget_s`.
+#
+# A larger prefetch cannot help where batches are made too slowly all the time: a shelf evens out only what is uneven.
 #
 # What remains of the gap? With JPEG files your cores are the limit: each picture takes some milliseconds of one core, and no
 # setting makes more cores. The memory map has nothing to decode. Through a *worker* its batches still pay for the way
@@ -334,8 +336,8 @@ for fault in [provoke(kind) for kind in tqdm(kinds, desc="faults, in children")]
     display(fault)
 
 # %% [markdown]
-# The same augmentations are the most dangerous fault, because **nothing fails**: all workers draw the same random
-# numbers, and with two of them the model sees half the variety. Three more of this silent kind are in the list. Try one: `provoke("shared_file")`.
+# *Augmentations* are random changes of each picture, so that the model sees more variety. The same ones in each worker
+# are the most dangerous fault, because **nothing fails**: with two workers the model sees half the variety. Three more of this silent kind are in the list. Try one: `provoke("shared_file")`.
 
 # %%
 for kind, known in KINDS.items():

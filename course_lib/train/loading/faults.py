@@ -52,8 +52,8 @@ KINDS: Mapping[str, Explanation] = {
     "class_of_a_notebook": Explanation(
         "a class that was written in a notebook",
         (r"Can't get attribute 'MyDataset'", r"exited unexpectedly"),
-        "A spawned worker looks for the class in a module. A notebook is none, so the worker ends at once; "
-        "the loader only hears that it is gone, or waits.",
+        "A worker that is spawned, as on Windows and macOS, is a new Python, and looks for the class in a "
+        "module. A notebook is none, so the worker ends at once; the loader only hears that it is gone, or waits.",
         "Put the class into a .py file beside the notebook, and import it.",
     ),
     "no_main_guard": Explanation(
@@ -99,7 +99,8 @@ KINDS: Mapping[str, Explanation] = {
         "the same random augmentations in each worker",
         (r"64 samples, (?:[1-9]|[1-5]\d) different random numbers",),
         "Each worker gets a copy of the data set, with a copy of the generator in it, in the same state. "
-        "PyTorch seeds torch, random and numpy.random apart in each worker, but knows no generator of yours. "
+        "PyTorch gives torch, random and numpy.random a seed of their own in each worker, but knows no "
+        "generator of yours. "
         "Nothing fails: the model just sees less variety.",
         "Draw from torch's own generator, or make yours in worker_init_fn, from torch.initial_seed().",
     ),
