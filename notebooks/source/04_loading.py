@@ -337,7 +337,8 @@ for fault in [provoke(kind) for kind in tqdm(kinds, desc="faults, in children")]
 
 # %% [markdown]
 # *Augmentations* are random changes of each picture, so that the model sees more variety. The same ones in each worker
-# are the most dangerous fault, because **nothing fails**: with two workers the model sees half the variety. Three more of this silent kind are in the list. Try one: `provoke("shared_file")`.
+# are the most dangerous fault, because **nothing fails**: with two workers the model sees half the variety. Three more
+# of this silent kind are in the list. Try one: `provoke("shared_file")`.
 
 # %%
 for kind, known in KINDS.items():
