@@ -148,6 +148,20 @@ def _unscaled_twice(around: Around) -> Told:
             ),
             figures,
         )
+    if around.says("accelerator.accumulate(") and not around.says("Trainer"):
+        return Told(
+            fault(
+                "amp.unscale_every_micro_step",
+                "Gradients are clipped in every micro-step, and clipping unscales them",
+                "Within accelerator.accumulate() the optimizer steps only in the last micro-step of a window. "
+                "clip_grad_norm_ unscales at each call, so the second call finds the gradients unscaled.",
+                "Clip in the step that updates alone: if accelerator.sync_gradients: "
+                "accelerator.clip_grad_norm_(model.parameters(), 1.0).",
+                ("Calling update() by hand.", "accumulation_steps=1 as the only answer."),
+                evidence=evidence,
+            ),
+            figures,
+        )
     if framework and not around.says("scaler.unscale_(optimizer)"):
         return Told(
             fault(

@@ -4,8 +4,48 @@ import re
 
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
+_BACKWARD = re.compile(
+    r"^[^#\n]*?\b(?:\w*scaler\.scale\(\s*(?P<scaled>\w{1,40})\s*\)\.backward\("
+    r"|(?:accelerator|fabric)\.backward\(\s*(?P<passed>\w{1,40})"
+    r"|(?P<own>\w{1,40})\.backward\()(?P<options>[^)\n]{0,80})",
+    re.MULTILINE,
+)
+_OF_THE_LIBRARY = {"autograd", "self", "tensor", "accelerator", "fabric", "engine", "precision", "strategy"}
+
+
+def _losses(text: str) -> list[str]:
+    """The losses on which code in the text calls backward, each once; none where one keeps its graph."""
+    calls = list(_BACKWARD.finditer(text))
+    if any("retain_graph" in call["options"] for call in calls):
+        return []
+    names = (call["scaled"] or call["passed"] or call["own"] for call in calls)
+    return [name for name in dict.fromkeys(names) if name not in _OF_THE_LIBRARY]
+
 
 def _second_backward(around: Around) -> Told:
+    losses = _losses(around.paste.body)
+    if len(losses) > 1:
+        figures = {"losses": losses[:10]}
+        return Told(
+            fault(
+                "graph.shared_by_two_losses",
+                f"Two losses go back through one graph: {' and '.join(losses[:2])}",
+                "The code calls backward on more than one loss. What they have in common is freed by the "
+                "first call, and missing for the second.",
+                (
+                    "Let the second loss not go through what the first has used: detach() it (in a GAN: "
+                    "discriminator(fake.detach()) for the discriminator's loss).",
+                    "Where both are to train the same part: add them, and call backward once.",
+                ),
+                (
+                    "retain_graph=True, as the message suggests: the second pass then also trains what it "
+                    "should not, and memory is held longer.",
+                ),
+                certainty="likely",
+                evidence=evidence_of({"exception": around.exception, **figures}),
+            ),
+            figures,
+        )
     return Told(
         fault(
             "graph.reused_across_iterations",

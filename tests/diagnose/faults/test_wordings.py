@@ -735,6 +735,31 @@ def test_what_others_write_around_the_lines_does_not_matter(text: str, expected:
     assert expected.partition(".")[0] in {f.id.partition(".")[0] for f in explain(framed).findings}
 
 
+TWICE = "RuntimeError: Trying to backward through the graph a second time, but the buffers have been freed."
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("loss.backward()\n", "graph.reused_across_iterations"),
+        ("  torch.autograd.backward(self, gradient)\nloss.backward()\n", "graph.reused_across_iterations"),
+        ("loss_d.backward()\nopt.step()\nloss_g.backward()\n", "graph.shared_by_two_losses"),
+        ("scaler.scale(loss_d).backward()\nscaler.scale(loss_g).backward()\n", "graph.shared_by_two_losses"),
+        ("loss_d.backward(retain_graph=True)\nloss_g.backward()\n", "graph.reused_across_iterations"),
+        ("# loss_d.backward()\nloss.backward()\n", "graph.reused_across_iterations"),
+    ],
+)
+def test_two_losses_over_one_graph_are_seen_in_the_code(code: str, expected: str) -> None:
+    assert explain(code + TWICE).findings[0].id == expected
+
+
+def test_clipping_in_every_micro_step_of_accelerate() -> None:
+    code = "with accelerator.accumulate(model):\n    accelerator.clip_grad_norm_(model.parameters(), 1.0)\n"
+    finding = explain(code + "RuntimeError: unscale_() has already been called on this optimizer").findings[0]
+    assert finding.id == "amp.unscale_every_micro_step"
+    assert "sync_gradients" in str(finding.first_remedy)
+
+
 SCHEDULER_FIRST = "UserWarning: Detected call of `lr_scheduler.step()` before `optimizer.step()`."
 
 
