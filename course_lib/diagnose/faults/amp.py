@@ -153,7 +153,7 @@ def _unscaled_twice(around: Around) -> Told:
             fault(
                 "amp.unscale_every_micro_step",
                 "Gradients are clipped in every micro-step, and clipping unscales them",
-                "Within accelerator.accumulate() the optimizer steps only in the last micro-step of a window. "
+                "Within accelerator.accumulate() the optimizer steps only in a window's last micro-step. "
                 "clip_grad_norm_ unscales at each call, so the second call finds the gradients unscaled.",
                 "Clip in the step that updates alone: if accelerator.sync_gradients: "
                 "accelerator.clip_grad_norm_(model.parameters(), 1.0).",
