@@ -62,7 +62,7 @@ def interrupt_waits() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, usual)
         if asked:
-            signal.raise_signal(signal.SIGINT)
+            usual(signal.SIGINT, None)  # at once: a signal raised anew may end in a callback that drops it
 
 
 class Epochs:
