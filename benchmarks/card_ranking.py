@@ -7,7 +7,8 @@ since frameworks and data differ from what the course traces: an error is that o
 middle of its group. ``pairs_wrong`` is the share of pairs of cards, measured more than 3 % apart, that come
 out in the wrong order; ``rank_correlation`` is Spearman's over the cards of a group, in the mean over groups
 of three and more. Jobs whose model cannot be traced here are left out, and so are rows for a fixed batch of
-twelve, which waits for the processor. One number was chosen on these rows: BEFORE_AMPERE of roofline.py.
+twelve, which waits for the processor. One number was chosen on these rows: the 0.8 of BESIDE_AMPERE in
+roofline.py.
 """
 
 from __future__ import annotations

@@ -77,9 +77,11 @@ FULL_CLOCK_WATTS = {
     "7.0": 2.3, "7.5": 2.3, "8.0": 1.4, "8.6": 2.2, "8.9": 1.5, "9.0": 1.0, "10.0": 1.0, "12.0": 1.5,
 }  # fmt: skip
 
-# Volta and Turing have no asynchronous copies to feed their matrix units: kernels reach a smaller share of
-# the peak than on the RTX 3090, which the shares are fitted on. Chosen on published training speeds.
-BEFORE_AMPERE = 0.8
+# What 16-bit kernels reach of the peak beside the same on the RTX 3090, which the shares are fitted on, by
+# compute capability. Volta and Turing have no asynchronous copies to feed their matrix units: chosen on
+# published training speeds. The P100 has no matrix units, and its products add up in float32: 8.4 of 18.7
+# TFLOP/s in public measurements.
+BESIDE_AMPERE = {"6.0": 0.45, "7.0": 0.8, "7.5": 0.8}
 
 # A program on a card without inline error correction sees this share of the size on the box, or more.
 _WHOLE = 0.95
@@ -116,7 +118,7 @@ def rates_of(card: Accelerator) -> Rates:
         card.l2_mib * 2**20 if card.l2_mib else None,
         card.tdp_w,
         clock,
-        BEFORE_AMPERE if card.compute_capability in ("7.0", "7.5") else 1.0,
+        BESIDE_AMPERE.get(card.compute_capability, 1.0),
     )
 
 
