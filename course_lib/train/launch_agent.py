@@ -4,18 +4,20 @@
 
 It starts the ranks, passes on what they print, starts all anew after a failure where the order allows it, and
 writes the exit statuses of those that failed beside the order. When its standard input closes, whoever
-launched it is gone, and it ends with its ranks.
+launched it is gone, and it ends with its ranks; the folder of the order, which nobody else removes then, too.
 """
 
 import functools
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+import psutil
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -59,10 +61,19 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # the agent ends its ranks, which have seen the same
 
 
+def _is_gone(parent: int) -> bool:
+    """Whether the process that started this one has ended; on POSIX another one is the parent then."""
+    return os.getppid() != parent or not psutil.pid_exists(parent)
+
+
 if __name__ == "__main__":
+    launched_by = os.getppid()
     order_path = Path(sys.argv[1])
     threading.Thread(target=_end_with_parent, daemon=True).start()
     answer = run(json.loads(order_path.read_text(encoding="utf-8")), order_path)
     order_path.with_name("agent.json").write_text(json.dumps(answer), encoding="utf-8")
-    sys.stdout.flush()
+    if _is_gone(launched_by):
+        shutil.rmtree(order_path.parent, ignore_errors=True)
+    else:
+        sys.stdout.flush()
     os._exit(1 if answer["statuses"] or answer.get("stopped") else 0)  # no reading thread holds it up

@@ -169,7 +169,11 @@ def test_a_killed_notebook_leaves_nobody(tmp_path: Path) -> None:
         assert parent.stdout is not None
         pids = [int(line.split()[1]) for line in (parent.stdout.readline(), parent.stdout.readline())]
         processes = [psutil.Process(pid) for pid in pids]
-        processes += [process.parent() for process in processes[:1]]
+        agent = processes[0].parent()
+        assert agent is not None
+        processes.append(agent)
+        folder = Path(agent.cmdline()[-1]).parent
+        assert folder.exists()
     finally:
         parent.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
         parent.wait()
@@ -177,6 +181,7 @@ def test_a_killed_notebook_leaves_nobody(tmp_path: Path) -> None:
             parent.stdout.close()
     _, alive = psutil.wait_procs(processes, timeout=30)
     assert alive == []
+    assert not folder.exists()
 
 
 @pytest.mark.slow
