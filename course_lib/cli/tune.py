@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from course_lib.cli.output import json_option, print_json
+from course_lib.cli.values import Finite
 from course_lib.errors import CourseError
 
 MOST_IN_A_BATCH = 1_000_000
@@ -26,14 +27,14 @@ _ABSENT = object()
 )
 @click.option(
     "--step-ms",
-    type=click.FloatRange(0, 600_000),
+    type=Finite(0, 600_000),
     default=0.0,
     show_default=True,
     help="How long your training step takes, in milliseconds. 0: load as fast as possible.",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 3600),
+    type=Finite(1, 3600),
     default=60.0,
     show_default=True,
     help="Time for the trials. Most data sets need a few seconds.",

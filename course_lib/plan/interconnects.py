@@ -63,6 +63,7 @@ def find_interconnect(name: str) -> Interconnect:
     A PCIe slot of fewer lanes (``"PCIe 4.0 x8"``) has its share of the bandwidth. Raises CourseError for an
     unknown one, with near matches.
     """
+    name = str(name)  # a number is answered as an unknown name is
     lanes = re.fullmatch(r"(?P<link>pci.*?)\s*x(?P<lanes>1|2|4|8)", name.strip(), re.IGNORECASE)
     if lanes:
         whole = find_interconnect(lanes["link"])

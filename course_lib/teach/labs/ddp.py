@@ -73,9 +73,10 @@ def scale_out(
         raise CourseError(f"The cards are 1, 2, 4, and so on to {COUNTS[-1]}, not {cards}.")
     number_in(compute_ms, "The time of a step, in ms,", 0.001, 1e9)
     number_in(gradient_mib, "The size of the gradients, in MiB,", 0.001, 1e9)
+    inside, outside = find_interconnect(link), find_interconnect(network)
     step = measured_step(compute_ms / 1000, round(gradient_mib * MIB) or 1, layers=32, model="the step")
     steps = tuple(_scaled(step, count, link, network) for count in COUNTS)
-    return ScaleOut(steps, cards, find_interconnect(link).name, find_interconnect(network).name)
+    return ScaleOut(steps, cards, inside.name, outside.name)
 
 
 def _scaled(step: StepTime, cards: int, link: str, network: str) -> ScaledStep:

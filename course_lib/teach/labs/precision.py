@@ -56,7 +56,10 @@ def survivors(
         raise CourseError(
             f"The power of two is a whole number from -{FARTHEST} to {FARTHEST}, not {power!r}."
         )
-    counted = (ranges or digits_ranges()).of(kind)
+    taken = digits_ranges() if ranges is None else ranges
+    if not hasattr(taken, "of"):
+        raise CourseError(f"{ranges!r:.60} holds no sizes: give what value_ranges(model, batch) returned.")
+    counted = taken.of(kind)
     return plot_exponents(counted, format, 2.0**power, what=kind)
 
 

@@ -40,6 +40,8 @@ def test_one_card_exchanges_nothing() -> None:
         ({"gradient_mib": -1}, "in MiB, cannot be -1"),
         ({"gradient_mib": "x"}, "in MiB, cannot be 'x'"),
         ({"link": "carrier pigeon"}, "carrier pigeon"),
+        ({"link": 4}, "interconnect '4' is not in the table; it knows"),
+        ({"network": None}, "interconnect 'None' is not in the table"),
     ],
 )
 def test_settings_that_cannot_be_are_told(setting: dict[str, object], says: str) -> None:

@@ -63,6 +63,7 @@ def test_the_lab_shows_the_learners_own_numbers():
         ({"kind": "dreams"}, "no kind of number"),
         ({"power": "much"}, "whole number"),
         ({"power": 5000}, "from -200 to 200"),
+        ({"ranges": 3}, "3 holds no sizes: give what value_ranges"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_told(settings, told):
