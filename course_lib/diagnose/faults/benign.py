@@ -172,6 +172,22 @@ _NOTHING_TO_PIN_FOR = fault(
     "Changing the number of workers.",
     severity="note",
 )
+_NO_HOST_NAME = fault(
+    "ddp.hostname_not_found_benign",
+    "Harmless: the name of the other machine could not be looked up, for a message",
+    "Only the text of messages needs it; the connection goes by the address.",
+    "Ignore it, or write the address and name into /etc/hosts.",
+    "Another port.",
+    severity="note",
+)
+_NO_REDIRECTS = fault(
+    "torchrun.no_redirects_benign",
+    "Harmless: on Windows and macOS torchrun does not write each rank's output to a file of its own",
+    "What the ranks print comes to the terminal all the same.",
+    "Ignore it.",
+    "Reinstalling PyTorch.",
+    severity="note",
+)
 _TOKENIZERS = fault(
     "dataloader.tokenizers_parallelism_benign",
     "Harmless: the tokenizer stopped using threads, since the process was forked after it had used them",
@@ -251,6 +267,8 @@ WORDINGS = (
     wording(
         ("destroy_process_group() was not called", "process group has NOT been destroyed"), _NOT_DESTROYED
     ),
+    wording("hostname of the client socket cannot be retrieved", _NO_HOST_NAME),
+    wording("Redirects are currently not supported in Windows or MacOs", _NO_REDIRECTS),
     wording("None of the inputs have requires_grad=True", _NO_INPUT_GRADIENT),
     wording(
         (

@@ -37,6 +37,15 @@ def _key_error(around: Around) -> Told | None:
     return _missing_variable(around) if around.says("KeyError:") else None
 
 
+_NO_IPV6 = 97
+_WITHOUT_IPV6 = fault(
+    "ddp.no_ipv6_warning_benign",
+    "Harmless: the address was tried by IPv6 first, which this machine does not have",
+    "The next try is by IPv4. Only if the job ends there is it the fault.",
+    "Ignore it; or give MASTER_ADDR as a number, such as 127.0.0.1.",
+    "Another port, or a longer timeout.",
+    severity="note",
+)
 _CONNECT = re.compile(
     r"(?:connect\s+to|any\s+network\s+address\s+of|network\s+addresses\s+of)\s+(?:"
     r"\[(?P<bracketed>[\w.:%-]{1,80})\]:(?P<port_a>\d{1,5})"
@@ -57,6 +66,8 @@ def _unreachable(around: Around) -> Told | None:
         "errno": int(errno["errno"] or errno["python"]) if errno else None,
         "timeout_s": (int(limit[1]) / (1000 if limit[2] == "ms" else 1)) if limit else None,
     }
+    if figures["errno"] == _NO_IPV6:
+        return Told(_WITHOUT_IPV6, figures)
     host = figures["host"] or "the address"
     if (
         SYSTEM_ERROR.search(around.following)

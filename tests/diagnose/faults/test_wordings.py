@@ -242,6 +242,22 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "ddp.rank_missing_at_start",
         {},
     ),
+    (
+        "[W socket.cpp:752] [c10d] The client socket cannot be initialized to connect to [localhost]:29500 "
+        "(errno: 97 - Address family not supported by protocol).",
+        "ddp.no_ipv6_warning_benign",
+        {"errno": 97, "host": "localhost"},
+    ),
+    (
+        "[W socket.cpp:200] [c10d] The hostname of the client socket cannot be retrieved. err=-3",
+        "ddp.hostname_not_found_benign",
+        {},
+    ),
+    (
+        "NOTE: Redirects are currently not supported in Windows or MacOs.",
+        "torchrun.no_redirects_benign",
+        {},
+    ),
     # gloo and DDP
     (
         "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:589] Connection closed by peer "
