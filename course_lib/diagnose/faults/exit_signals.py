@@ -7,7 +7,7 @@ from course_lib.diagnose.faults.wording import Around, evidence_of, fault
 from course_lib.diagnose.finding import Finding
 
 _GROWS = re.compile(
-    r"(?:memory|ram|rss)\b[^.\n]{0,80}\n?[^.\n]{0,80}\b(?:larger\s+and\s+larger|grow\w*|increas\w*|leak\w*|"
+    r"(?:memory|ram|rss)\b[^.]{0,80}\b(?:larger\s+and\s+larger|grow\w*|increas\w*|leak\w*|"
     r"ris(?:es|ing)|accumulat\w*|climb\w*|(?:go(?:es|ing)?|fill\w*|pil(?:es|ing))\s+up)"
     r"|memory\s+leak|leaks?\s+memory",
     re.IGNORECASE,

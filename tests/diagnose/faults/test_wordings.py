@@ -438,6 +438,11 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         {"epoch": 7},
     ),
     (
+        "the memory in use becomes larger\nand larger\nfailed (exitcode: -9) local_rank: 0 (pid: 18) of binary",
+        "host_memory_leak",
+        {"exitcode": -9, "pid": 18},
+    ),
+    (
         "traceback : Signal 15 (SIGTERM) received by PID 99",
         "torchrun.terminated_from_outside",
         {"signal": "SIGTERM", "pid": 99},
