@@ -438,7 +438,7 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         {"epoch": 7},
     ),
     (
-        "the memory in use becomes larger\nand larger\nfailed (exitcode: -9) local_rank: 0 (pid: 18) of binary",
+        "the memory in use gets larger\nand larger\nfailed (exitcode: -9) local_rank: 0 (pid: 18) of binary",
         "host_memory_leak",
         {"exitcode": -9, "pid": 18},
     ),
