@@ -33,6 +33,7 @@ _WORKERS = re.compile(r"\bnum_workers\s*[=:]\s*(\d{1,4})\b|\bnum_workers`?\s*=?\
 
 def _by_signal(around: Around) -> Told | None:
     match = _KILLED_BY.search(around.paste.lowered)
+    unexpected = around.search(r"Unexpected\s+([a-z -]{3,30}?)\s+encountered\s+in\s+worker")
     shmmax = _SHMMAX.search(around.paste.body)
     figures: dict[str, Any] = {
         "signal": _SIGNAL_OF[match["signal"]] if match else None,
@@ -42,7 +43,7 @@ def _by_signal(around: Around) -> Told | None:
     if shmmax:
         figures["shmmax_bytes"] = int(shmmax[1])
         figures["shmmax_gib"] = round(int(shmmax[1]) / 2**30, 2)
-    name = (figures["signal"] or ("Bus error" if around.says("bus error") else "")).lower()
+    name = (figures["signal"] or (unexpected[1] if unexpected else "")).lower()
     if "bus" in name:
         return Told(_shared_memory(figures), figures)
     if name == "killed":
@@ -115,7 +116,7 @@ def _killed(figures: dict[str, Any]) -> Finding:
 def _crashed(figures: dict[str, Any]) -> Finding:
     return fault(
         "dataloader.worker_crashed",
-        f"A worker crashed in compiled code ({figures['signal']})",
+        f"A worker crashed in compiled code{' (' + figures['signal'] + ')' if figures['signal'] else ''}",
         "Python raised nothing: a library used by the data set (image or video decoding, OpenCV, HDF5, "
         "lmdb) touched memory that is not its own. Often its state was made in the parent and does not "
         "survive fork, or one input file is damaged.",
@@ -225,8 +226,8 @@ _TIMEOUT = fault(
 )
 
 WORDINGS = (
-    wording(("is killed by signal", "Unexpected bus error encountered in worker"), _by_signal),
-    wording(") exited unexpectedly", _exited),
+    wording(("is killed by signal", "encountered in worker"), _by_signal),
+    wording((") exited unexpectedly", "worker exited unexpectedly"), _exited),
     wording(("Too many open files", "received 0 items of ancdata"), _FILES),
     wording(
         (

@@ -36,7 +36,8 @@ _WINDOWS_CRASHES = {-1073741819: 11, 3221225477: 11, -1073741571: 11, -107374079
 _KILLED_LINE = re.compile(
     r"^(?:(?:[^\n]{0,100}:)?[ \t]*(?:\[\d{1,4}\][+-]?\s+)?(?:\d{1,10}\s+)?Killed(?:[ \t]{2,}\S[^\n]*|"
     r"[ \t]+\S*python[^\n]*)?"
-    r"|[ \t]*\[\d{1,4}\]\s*[+-]?\s*\d{1,10}\s+killed\s[^\n]*)[ \t]*$",
+    r"|[ \t]*\[\d{1,4}\]\s*[+-]?\s*\d{1,10}\s+killed\s[^\n]*"
+    r"|[ \t]*zsh:\s+killed\s[^\n]*)[ \t]*$",
     re.MULTILINE,
 )
 _FAILED = re.compile(
@@ -58,6 +59,9 @@ _DIED = re.compile(r"<Signals\.(?P<name>SIG[A-Z]{2,6}):\s*(?P<number>\d{1,3})>")
 _SPAWNED = re.compile(
     r"process\s*(?P<rank>\d{1,6})\s*terminated\s*with\s*(?:signal\s*(?P<name>SIG[A-Z]{2,6})|exit\s*code\s*"
     r"(?P<code>-?\d{1,5}))"
+)
+_BY = re.compile(
+    r"terminated\s*by\s*signal\s*(?P<name>SIG[A-Z]{2,6})|exited\s*on\s*signal\s*(?P<number>\d{1,3})\s*\("
 )
 _GOT = re.compile(r"Process\s*(?P<pid>\d{1,10})\s*got\s*signal:\s*(?P<number>\d{1,3})")
 _CPU_MEMORY = re.compile(r"CPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
@@ -109,16 +113,11 @@ def ended(paste: Paste) -> Ended:
 def _ended(text: str) -> Ended:
     cause = max(text.find("Root Cause"), text.find("RootCause"))
     block = _BLOCK.search(text, max(cause, 0)) or _BLOCK.search(text)
-    failed, got, died, spawned = (
-        _FAILED.search(text),
-        _GOT.search(text),
-        _DIED.search(text),
-        _SPAWNED.search(text),
-    )
+    others = [pattern.search(text) for pattern in (_FAILED, _GOT, _DIED, _SPAWNED, _BY)]
     sent = _SIGNAL.search(text, max(cause, 0)) or _SIGNAL.search(text)
     code = _CODE.search(text)
     found: dict[str, str] = {}
-    for match in (block, failed, got, died, spawned, sent, code):
+    for match in (block, *others, sent, code):
         for name, value in (match.groupdict() if match else {}).items():
             if value is not None:
                 found.setdefault(name, value)
@@ -212,7 +211,21 @@ def _segmentation_fault(around: Around) -> Told:
     return Told(BY_SIGNAL[11](around, figures), figures)
 
 
+def _bus_error(around: Around) -> Told:
+    figures = {"signal": "SIGBUS"}
+    return Told(BY_SIGNAL[7](around, figures), figures)
+
+
 WORDINGS = (
+    wording("Bus error (core dumped)", _bus_error),
+    wording(
+        (
+            "session crashed after using all available RAM",
+            "tried to allocate more memory than is available. It has restarted",
+            "Exceeded job memory limit",
+        ),
+        _told_killed,
+    ),
     wording(
         ("Segmentation fault (core dumped)", "Fatal Python error: Segmentation fault"), _segmentation_fault
     ),
@@ -225,6 +238,8 @@ WORDINGS = (
             "died with <Signals.",
             ") received by PID",
             "terminated with signal SIG",
+            "terminated by signal SIG",
+            "exited on signal",
             "terminated with the following error",
             "terminated with exit code",
             "SignalException",

@@ -453,7 +453,28 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "torchrun.rank_raised_an_error",
         {"raised": "KeyError: 'image'"},
     ),
+    ("zsh: killed     python train.py", "host_oom_killer", {}),
+    (
+        "fish: Job 1, 'python train.py' terminated by signal SIGKILL (Forced quit)",
+        "host_oom_killer",
+        {"signal": "SIGKILL"},
+    ),
+    (
+        "mpirun noticed that process rank 3 with PID 21 on node n1 exited on signal 11 (Segmentation fault).",
+        "torchrun.native_crash",
+        {"signal": "SIGSEGV"},
+    ),
+    ("Bus error (core dumped)", "dataloader.shm_full", {"signal": "SIGBUS"}),
+    ("Your session crashed after using all available RAM.", "host_oom_killer", {}),
+    ("slurmstepd: error: Exceeded job memory limit at some point.", "host_oom_killer", {}),
     # loaders
+    ("ERROR: Unexpected floating-point exception encountered in worker.", "dataloader.worker_crashed", {}),
+    ("ERROR: Unexpected bus error encountered in worker.", "dataloader.shm_full", {"signal": None}),
+    (
+        "RuntimeError: DataLoader worker exited unexpectedly with exit code 1.",
+        "dataloader.worker_died_unknown",
+        {"pids": None},
+    ),
     (
         "RuntimeError: DataLoader worker (pid 31) is killed by signal: Segmentation fault.",
         "dataloader.worker_crashed",
