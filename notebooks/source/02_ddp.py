@@ -216,7 +216,7 @@ for fault, errors in zip(faults, [*broken.earlier, broken.errors]):
 # |---|---|---|
 # | a rank is killed | the others: connection closed by peer | look for memory: the system's log (`dmesg`), smaller batch, fewer workers |
 # | a rank hangs | the others: timed out waiting | find what *that* rank does: its data, a lock, a full disk |
-# | one rank has fewer batches | connection closed, near the end of an epoch | a sampler that gives all the same, or `with model.join():`, where who is done answers for the others |
+# | one rank has fewer batches | connection closed, near the end of an epoch | a sampler that gives all the same, or `with model.join():`, in which ranks that are done go on with gradients of zero |
 # | ranks call different collectives | a time limit, or wrong numbers | no collective inside `if rank == 0` |
 #
 # After such an end, `torchrun --max-restarts 3` starts all ranks anew, and a script that saves a *checkpoint* (weights
