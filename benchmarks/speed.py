@@ -170,7 +170,11 @@ def timm_figures(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[Ca
     else:
         told = from_other_cards(found, more)
     pairs = list(zip(found, told, strict=True))
-    ranked = faster_of_two(pairs[:own], pairs[own:]) if arguments.beside else {}
+    ranked: dict[str, Any] = {}
+    if arguments.beside:
+        other = figures(found[own:], told[own:])
+        ranked = {f"beside_{name}": value for name, value in other.items()}
+        ranked |= faster_of_two(pairs[:own], pairs[own:])
     found, told = found[:own], told[:own]
     result = {**figures(found, told), **ranked, "unmatched": len(unmatched), "failed": len(failed)}
     return result, found, told

@@ -195,7 +195,8 @@ class SpeedModel:
         s = self.settings
         error = (self.log_seconds(x) - self.arrays.truth) / s.tail
         data = (s.tail / s.sigma) ** 2 * (torch.log1p(error**2) * weight).sum()
-        return (data + (x**2).sum()) / 100
+        beyond = torch.relu(self.shares(x)[:, 1] - math.log(MOST_MEMORY)) / BEYOND
+        return (data + (x**2).sum() + (beyond**2).sum()) / 100
 
     def fit(self, weight: torch.Tensor) -> torch.Tensor:
         """The parameters with the highest posterior; cases of weight 0 are not looked at."""
@@ -215,6 +216,10 @@ class SpeedModel:
         return x.detach()
 
 
+# Above this share of the bandwidth lies nothing that a cache can explain: each byte that a kernel reads or
+# writes counts once. Kinds that arithmetic holds up would drift there, since their bytes no longer matter.
+MOST_MEMORY = 2.0
+BEYOND = 0.1  # spread of the logarithm beyond it
 REWRITTEN = 0.6  # the same for kernels that cuDNN has replaced since
 CACHE_GAIN = 0.2  # expected logarithm of the gain of bytes that fit the cache
 CACHE_SPREAD = 0.05  # small: what looks like it on a small cache is mostly how kernels of short work begin
@@ -232,11 +237,22 @@ def tile_name(kind: str, family: str) -> str:
 
 
 def case_weights(cases: Sequence[Case], power: float) -> torch.Tensor:
-    """Twice one over the size of the family (in its table) to the given power."""
+    """Twice one over the size of the family (in its table) to the given power; AGAIN in place of twice."""
     sizes = Counter((case.family, case.table.path.name) for case in cases)
     return torch.tensor(
-        [2 * sizes[case.family, case.table.path.name] ** -power for case in cases], dtype=FLOAT
+        [
+            (AGAIN if case.table.mode == "train" and not case.table.channels_last else 2)
+            * sizes[case.family, case.table.path.name] ** -power
+            for case in cases
+        ],
+        dtype=FLOAT,
     )
+
+
+# Training steps in plain layout are those of the channels-last table once more: what is strange in a model is
+# strange in both, and would count twice. With equal weight, grouped convolutions in channels last are told
+# worse.
+AGAIN = 1
 
 
 def folds(groups: Sequence[str], count: int) -> list[int]:
