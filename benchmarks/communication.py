@@ -34,10 +34,10 @@ from course_lib.plan.scaling import scale
 from course_lib.plan.speed import predict
 from course_lib.plan.step_time import StepTime
 from course_lib.teach.measured_scaling import measured_link, measured_step
-from course_lib.train.launch import launch
-from course_lib.train.link import LinkBenchmark
+from course_lib.train.ranks.launch import launch
+from course_lib.train.ranks.link import LinkBenchmark
 
-RANK = "course_lib.train.communication_rank"
+RANK = "course_lib.train.ranks.communication_rank"
 VOLUMES_MIB = [0.5, 2.0, 6.0, 12.0, 24.0]
 MODELS = {
     "ResNet-50": "resnet50",

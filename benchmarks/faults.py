@@ -2,7 +2,7 @@
 
 Run: python benchmarks/faults.py [--rounds 20] [--only FAULT ...] [--json]
 
-Each round commits each fault of ``course_lib.train.ddp_faults`` in a launch of two ranks of its own. A
+Each round commits each fault of ``course_lib.train.ranks.ddp_faults`` in a launch of two ranks of its own. A
 launch is right when it ends before its time limit, its first error is the fault's own, and no process of
 it is left. ``right`` counts those, ``wrong`` lists the others with what was seen. An interrupt is raised
 while the ranks train.
@@ -17,11 +17,11 @@ from typing import Any
 
 import psutil
 
-from course_lib.train.ddp_faults import FIRST_ERRORS
-from course_lib.train.launch import launch
+from course_lib.train.ranks.ddp_faults import FIRST_ERRORS
+from course_lib.train.ranks.launch import launch
 
 LIMIT_S = 60.0
-TARGET = "course_lib.train.ddp_faults:commit"
+TARGET = "course_lib.train.ranks.ddp_faults:commit"
 
 
 def commit(fault: str) -> tuple[bool, str]:

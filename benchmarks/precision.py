@@ -38,9 +38,9 @@ from course_lib.models.gpt import GPT, GPTConfig
 from course_lib.models.zoo import DigitsCNN, build
 from course_lib.train.accumulation import AccumulatingStep
 from course_lib.train.data import Digits
-from course_lib.train.format_times import FormatTimes, time_formats, time_steps
+from course_lib.train.number_formats.format_times import FormatTimes, time_formats, time_steps
+from course_lib.train.number_formats.published_speedups import published_speedups
 from course_lib.train.precision import Precision
-from course_lib.train.published_speedups import published_speedups
 from course_lib.train.step import TrainingStep
 
 Batch = tuple[Tensor, Tensor]

@@ -93,8 +93,8 @@ def load_dataset(name: str) -> Any:
 
 def why_not_loaded(error: BaseException, name: str) -> str:
     """One sentence on what a data set raised, here or in a worker, and where in the learner's own file."""
-    from course_lib.train.launch_result import is_own_code
     from course_lib.train.loading.faults import KINDS
+    from course_lib.train.ranks.launch_result import is_own_code
 
     text = str(error)
     if any(re.search(sign, text) for sign in KINDS["killed_worker"].signs):

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from course_lib.train.launch import OnLine, launch, print_line
+from course_lib.train.ranks.launch import OnLine, launch, print_line
 
 LISTING = """\
 import os
@@ -168,7 +168,7 @@ def run_listing(folder: Path, nproc: int = 2, *, on_line: OnLine | None = print_
         with socket.create_server(("127.0.0.1", 0)) as found:
             ports.append(found.getsockname()[1])
     run = launch(
-        "course_lib.train.listing_rank:run_versions",
+        "course_lib.train.ranks.listing_rank:run_versions",
         nproc,
         arguments={"files": files, "ports": ports},
         time_limit_s=90,

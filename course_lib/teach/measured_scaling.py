@@ -5,7 +5,7 @@
 from course_lib.errors import CourseError
 from course_lib.plan.interconnects import Interconnect
 from course_lib.plan.step_time import StepTime
-from course_lib.train.link import LinkBenchmark
+from course_lib.train.ranks.link import LinkBenchmark
 
 FORWARD_SHARE = 1 / 3
 """Of a step's computing: the backward pass takes about twice as long as the forward pass."""

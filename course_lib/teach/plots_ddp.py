@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from course_lib.plan.scaling import ScaledStep
-    from course_lib.teach.labs.ddp import ScaleOut
-    from course_lib.train.communication import BucketTrace
+    from course_lib.teach.scale_out import ScaleOut
+    from course_lib.train.ranks.communication import BucketTrace
 
 _TITLE_IN = 0.42
 _RANK_COLOURS = (BLUE, ORANGE, SKY_BLUE, VERMILLION)

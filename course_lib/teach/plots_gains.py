@@ -27,7 +27,7 @@ from course_lib.teach.plots_precision import FORMAT_COLOURS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from course_lib.train.format_times import FormatTimes
+    from course_lib.train.number_formats.format_times import FormatTimes
 
 _TITLE_IN = 0.42
 

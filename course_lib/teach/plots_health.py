@@ -33,8 +33,8 @@ from course_lib.teach.picture import Picture
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from course_lib.teach.labs.health import AlarmCount
-    from course_lib.train.straggler import RankTimes
+    from course_lib.teach.alarm_count import AlarmCount
+    from course_lib.train.ranks.straggler import RankTimes
 
 __all__ = ["plot_alarms", "plot_busy", "plot_cards", "plot_ranks"]
 

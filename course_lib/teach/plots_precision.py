@@ -30,12 +30,12 @@ from course_lib.teach.look import (
     text_on,
 )
 from course_lib.teach.picture import Picture
-from course_lib.train.float_formats import Bits, float_format
+from course_lib.train.number_formats.float_formats import Bits, float_format
 
 if TYPE_CHECKING:
-    from course_lib.train.dtype_inspector import DtypeReport
-    from course_lib.train.exponents import ExponentHistogram
-    from course_lib.train.scaler_life import ScalerLife
+    from course_lib.train.number_formats.dtype_inspector import DtypeReport
+    from course_lib.train.number_formats.exponents import ExponentHistogram
+    from course_lib.train.number_formats.scaler_life import ScalerLife
 
 FORMAT_COLOURS: Mapping[str, str] = {
     "fp32": BLUE,

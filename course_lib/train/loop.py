@@ -21,9 +21,9 @@ from tqdm.auto import tqdm
 
 from course_lib.errors import CourseError
 from course_lib.train.batch import samples_in, to_device
-from course_lib.train.float_formats import Format
 from course_lib.train.history import Callback, EpochResult, Evaluation, History, Progress
 from course_lib.train.loss_meter import LossMeter, numbers_of
+from course_lib.train.number_formats.float_formats import Format
 from course_lib.train.precision import Precision, precision_for
 from course_lib.train.resume import Resumption
 from course_lib.train.split import StepSplit

@@ -24,9 +24,9 @@ import torch
 
 from course_lib.accelerators import Accelerator
 from course_lib.errors import CourseError
-from course_lib.train.float32_products import float32_products
-from course_lib.train.float_formats import FLOAT_FORMATS, Format
-from course_lib.train.format_speed import matmul_speedups
+from course_lib.train.number_formats.float32_products import float32_products
+from course_lib.train.number_formats.float_formats import FLOAT_FORMATS, Format
+from course_lib.train.number_formats.format_speed import matmul_speedups
 from course_lib.train.preformatted import preformatted
 
 FORMATS: tuple[Format, ...] = tuple(FLOAT_FORMATS)

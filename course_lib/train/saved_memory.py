@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from course_lib.train.batch import to_device
-from course_lib.train.float_formats import Format
 from course_lib.train.misfit import one_sentence, require_model
+from course_lib.train.number_formats.float_formats import Format
 from course_lib.train.precision import Precision, precision_for
 from course_lib.train.step import LossFn, as_pair, device_of
 

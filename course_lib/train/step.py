@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
-from course_lib.train.float_formats import Format
+from course_lib.train.number_formats.float_formats import Format
 from course_lib.train.precision import Precision, precision_for
 from course_lib.train.split import Phase
 from course_lib.train.timing import StepTimer

@@ -91,7 +91,7 @@ judge(
 # It needs no boss: the ranks stand in a ring, and pieces go round.
 
 # %%
-from course_lib.train import data_parallel, ring
+from course_lib.train.ranks import data_parallel, ring
 
 print(inspect.getsource(ring.ring_all_reduce))
 
@@ -108,12 +108,12 @@ print(inspect.getsource(data_parallel.average_gradients))
 # line was forgotten.
 
 # %%
-from course_lib.train.launch import launch, launch_in_turn
+from course_lib.train.ranks.launch import launch, launch_in_turn
 
-train = "course_lib.train.data_parallel:train_digits"
+train = "course_lib.train.ranks.data_parallel:train_digits"
 settings = {"steps": steps, "global_batch_size": 100}
 experiments = [
-    ("course_lib.train.ring:show_ring", {"numbers": 6}),
+    ("course_lib.train.ranks.ring:show_ring", {"numbers": 6}),
     (train, {**settings, "by_hand": True}),
     (train, settings),
     (train, {**settings, "forget_set_epoch": True}),
@@ -123,7 +123,7 @@ experiments = [
 # In the same go the ranks measure what the exchange costs them. We come to that later.
 
 # %%
-ranks_of = "course_lib.train.communication_rank"
+ranks_of = "course_lib.train.ranks.communication_rank"
 emulated = {"compute_s": 0.03, "gradient_mib": 8, "pairs": pairs}
 measurements = [
     (f"{ranks_of}:measure_network", {"pairs": 5 * pairs}),
@@ -161,7 +161,7 @@ for name, ranks in {"by hand": by_hand, "with DDP": with_ddp}.items():
 # still runs, and it makes sure that all ranks begin with the weights of rank 0. The code around it is this:
 
 # %%
-from course_lib.train import ddp_twenty
+from course_lib.train.ranks import ddp_twenty
 
 print(inspect.getsource(ddp_twenty.main))
 
@@ -196,7 +196,7 @@ plot_samples(
 # %%
 faults = ["killed", "hang"] if quick else ["killed", "hang", "uneven_data", "mismatched_collective"]
 broken = launch(
-    "course_lib.train.ddp_faults:commit_in_turn", 2, arguments={"faults": faults},
+    "course_lib.train.ranks.ddp_faults:commit_in_turn", 2, arguments={"faults": faults},
     max_restarts=len(faults) - 1, check=False,
     on_line=lambda rank, line: print(line) if rank == 0 and line.endswith("...") else None,
 )
@@ -230,8 +230,8 @@ for fault, errors in zip(faults, [*broken.earlier, broken.errors]):
 # Its gradients, 8 MiB, were really sent.
 
 # %%
-from course_lib.train.communication import BucketTrace, CommunicationShare
-from course_lib.train.link import LinkBenchmark
+from course_lib.train.ranks.communication import BucketTrace, CommunicationShare
+from course_lib.train.ranks.link import LinkBenchmark
 
 real, apart, small_buckets, scaling = answers[4:]
 network = CommunicationShare(**real[0])
@@ -272,7 +272,7 @@ judge(
 # ranks compute on the cores that one rank had, too. The emulated step: computing takes no core, as on two cards.
 
 # %%
-from course_lib.train import communication_rank as measured
+from course_lib.train.ranks import communication_rank as measured
 
 real_alone = CommunicationShare(**measured.measure_network(pairs=5 * pairs))
 emulated_alone = CommunicationShare(**measured.measure_emulated(**emulated)["share"])

@@ -49,7 +49,7 @@ print(f"{len(batches)} batches of {batch_size} digits, on {device}")
 
 # %%
 from course_lib.teach.plots_gains import Gain, gains_of, plot_gains
-from course_lib.train.format_times import time_steps
+from course_lib.train.number_formats.format_times import time_steps
 
 torch.manual_seed(0)
 model = DigitsCNN().to(device)
@@ -91,7 +91,7 @@ for name in ("T4", "V100 16GB", "RTX 3090", "H100 80GB"):
 
 # %%
 from course_lib.teach.plots_precision import plot_bits
-from course_lib.train.float_formats import FLOAT_FORMATS, bits_of
+from course_lib.train.number_formats.float_formats import FLOAT_FORMATS, bits_of
 
 plot_bits([bits_of(0.1, name) for name in FLOAT_FORMATS])
 
@@ -155,7 +155,7 @@ def train_by_hand(model, some_batches, scale=2.0**16, every=10):
 # the pixels of some batches by 255:
 
 # %%
-from course_lib.train.scaler_life import too_large
+from course_lib.train.number_formats.scaler_life import too_large
 
 steps = 80
 spoiled = {25, 26, 55}
@@ -169,7 +169,7 @@ scales_by_hand = list(train_by_hand(by_hand, some_batches))
 
 # %%
 from course_lib.teach.plots_precision import plot_scaler
-from course_lib.train.scaler_life import scaler_life
+from course_lib.train.number_formats.scaler_life import scaler_life
 from course_lib.train.step import TrainingStep
 
 by_library = small_model()
@@ -198,7 +198,7 @@ life
 
 # %%
 from course_lib.teach.plots_precision import plot_dtypes
-from course_lib.train.dtype_inspector import inspect_dtypes
+from course_lib.train.number_formats.dtype_inspector import inspect_dtypes
 
 report = inspect_dtypes(model, batches[0], mine if mine.dtype else "bf16")
 print(f"{len(report.casts)} conversions; kept in fp32: {', '.join(report.kept_in_fp32())}")
@@ -342,7 +342,7 @@ for name in ("T4", "RTX 3090", "A100 80GB"):
 # with TF32, its default there.
 
 # %%
-from course_lib.train.published_speedups import published_speedups
+from course_lib.train.number_formats.published_speedups import published_speedups
 
 shown = {
     f"{row.model}, {row.card.split()[0]}": Gain(row.times, how="published") for row in published_speedups()
@@ -499,7 +499,7 @@ check("precision.mended_step", mended_step)
 
 # %%
 from course_lib.errors import CourseError
-from course_lib.train.value_ranges import value_ranges
+from course_lib.train.number_formats.value_ranges import value_ranges
 
 my_model, my_batch, my_loss = small_model(), batches[0], cross_entropy
 try:

@@ -46,7 +46,7 @@ this_machine()
 # whose batch comes late in every step, as from a slow disk. Which one, the lot decides.
 
 # %%
-from course_lib.train.straggler import time_ranks
+from course_lib.train.ranks.straggler import time_ranks
 
 late = [0.0, 0.0]
 late[random.randrange(2)] = late_by
@@ -231,7 +231,7 @@ answer(5)
 # %%
 import inspect
 
-from course_lib.train import straggler_rank
+from course_lib.train.ranks import straggler_rank
 
 print(inspect.getsource(straggler_rank.timed_step))
 

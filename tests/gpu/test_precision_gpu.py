@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.optim import AdamW
 
-from course_lib.train.dtype_inspector import inspect_dtypes
-from course_lib.train.float32_products import float32_products
-from course_lib.train.format_speed import matmul_speedups
+from course_lib.train.number_formats.dtype_inspector import inspect_dtypes
+from course_lib.train.number_formats.float32_products import float32_products
+from course_lib.train.number_formats.format_speed import matmul_speedups
 from course_lib.train.precision import FORMATS, choose
 from course_lib.train.step import TrainingStep
 

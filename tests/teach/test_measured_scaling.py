@@ -5,7 +5,7 @@ import pytest
 from course_lib.errors import CourseError
 from course_lib.plan.scaling import ring_all_reduce, scale
 from course_lib.teach.measured_scaling import measured_link, measured_step
-from course_lib.train.link import LinkBenchmark
+from course_lib.train.ranks.link import LinkBenchmark
 
 LINK = LinkBenchmark(2, "gloo", (4096, 2**20), (1e-4, 1e-3), (1e-4, 1e-3), (1e-4, 2e-3), 5e-5, 1e9)
 

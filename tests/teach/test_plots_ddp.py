@@ -8,7 +8,7 @@ from laid_out import assert_laid_out
 from course_lib.errors import CourseError
 from course_lib.teach.labs.ddp import scale_out
 from course_lib.teach.plots_ddp import plot_buckets, plot_samples, plot_scaling
-from course_lib.train.communication import BucketTrace
+from course_lib.train.ranks.communication import BucketTrace
 
 
 def test_samples_are_given_to_their_ranks() -> None:

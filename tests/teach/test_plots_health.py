@@ -11,7 +11,7 @@ from course_lib.diagnose.cluster_series import ClusterSeries
 from course_lib.errors import CourseError
 from course_lib.teach.labs.health import count_alarms, guessing_game
 from course_lib.teach.plots_health import plot_alarms, plot_busy, plot_cards, plot_ranks
-from course_lib.train.straggler import RankTimes
+from course_lib.train.ranks.straggler import RankTimes
 
 
 def rank_times(*medians: tuple[float, ...]) -> RankTimes:

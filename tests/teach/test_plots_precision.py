@@ -8,11 +8,11 @@ from course_lib.errors import CourseError
 from course_lib.models.zoo import DigitsCNN
 from course_lib.teach.plots_gains import Gain, gains_of, plot_gains, plot_seeds
 from course_lib.teach.plots_precision import plot_bits, plot_dtypes, plot_exponents, plot_scaler
-from course_lib.train.dtype_inspector import inspect_dtypes
-from course_lib.train.exponents import histogram
-from course_lib.train.float_formats import FLOAT_FORMATS, bits_of
-from course_lib.train.format_times import FormatTime, FormatTimes
-from course_lib.train.scaler_life import ScalerLife, ScalerStep
+from course_lib.train.number_formats.dtype_inspector import inspect_dtypes
+from course_lib.train.number_formats.exponents import histogram
+from course_lib.train.number_formats.float_formats import FLOAT_FORMATS, bits_of
+from course_lib.train.number_formats.format_times import FormatTime, FormatTimes
+from course_lib.train.number_formats.scaler_life import ScalerLife, ScalerStep
 
 
 @pytest.mark.parametrize("value", [0.1, -123456.789, 3e-8])

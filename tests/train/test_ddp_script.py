@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from course_lib.files import data_path
 from course_lib.train import ddp_script
-from course_lib.train.launch import launch
+from course_lib.train.ranks.launch import launch
 
 DATA = ["--data", str(data_path("digits.npz"))]
 SHORT = [*DATA, "--epochs", "3", "--global-batch", "128"]
@@ -61,7 +61,7 @@ def test_a_killed_rank_and_two_nodes_end_with_the_loss_of_an_undisturbed_run(
     """Two torchrun agents on loopback, one rank each, are the undisturbed run; in the other, a rank is
     killed.
     """
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "ranks"))
     nodes = run_two_nodes(tmp_path)
     checkpoint = str(tmp_path / "killed.pt")
     run = launch(

@@ -6,7 +6,7 @@ from course_lib.errors import CourseError
 from course_lib.models.zoo import DigitsCNN
 from course_lib.train import levers as module
 from course_lib.train.levers import LeverGain, time_levers
-from course_lib.train.published_speedups import published_speedups
+from course_lib.train.number_formats.published_speedups import published_speedups
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:

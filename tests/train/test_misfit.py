@@ -7,12 +7,12 @@ from torch import nn
 
 from course_lib.errors import CourseError
 from course_lib.models.zoo import DigitsCNN
-from course_lib.train.dtype_inspector import inspect_dtypes
-from course_lib.train.format_times import time_steps
 from course_lib.train.levers import time_levers
 from course_lib.train.misfit import one_sentence
+from course_lib.train.number_formats.dtype_inspector import inspect_dtypes
+from course_lib.train.number_formats.format_times import time_steps
+from course_lib.train.number_formats.value_ranges import value_ranges
 from course_lib.train.saved_memory import saved_bytes
-from course_lib.train.value_ranges import value_ranges
 
 LOOKS: dict[str, Callable[[Any, Any], object]] = {
     "value_ranges": value_ranges,

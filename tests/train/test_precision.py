@@ -8,8 +8,8 @@ from torch import nn
 from course_lib.accelerators import find_accelerator
 from course_lib.errors import CourseError
 from course_lib.train import precision as precision_module
-from course_lib.train.float32_products import float32_products
-from course_lib.train.format_speed import matmul_speedups
+from course_lib.train.number_formats.float32_products import float32_products
+from course_lib.train.number_formats.format_speed import matmul_speedups
 from course_lib.train.precision import Precision, choose, peak_speedups, precision_for
 
 

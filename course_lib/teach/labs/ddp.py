@@ -7,8 +7,6 @@ puts sliders over it. `smallest_worthwhile_batch` asks when a second card pays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from html import escape
 
 from course_lib.bounds import number_in
 from course_lib.errors import CourseError
@@ -18,36 +16,11 @@ from course_lib.plan.step_time import StepTime
 from course_lib.teach.labs.frame import Lab, choices, menu
 from course_lib.teach.measured_scaling import measured_step
 from course_lib.teach.plots_ddp import plot_scaling
+from course_lib.teach.scale_out import ScaleOut
 
 COUNTS = tuple(2**power for power in range(11))
 CARDS_A_COMPUTER = 8
 MIB = 2**20
-
-
-@dataclass(frozen=True)
-class ScaleOut:
-    """A predicted step on 1, 2, 4, ... 1,024 cards, and which of these numbers was chosen."""
-
-    steps: tuple[ScaledStep, ...]
-    chosen: int
-    link: str
-    network: str
-
-    @property
-    def step(self) -> ScaledStep:
-        """The step on the chosen number of cards."""
-        return next(step for step in self.steps if step.cards == self.chosen)
-
-    def __str__(self) -> str:
-        step = self.step
-        gain = f"{step.speedup:,.1f}" if step.speedup >= 1 else f"{step.speedup:.2g}"  # 0.011, not 0.0
-        return (
-            f"{step.cards:,} card{'s' * (step.cards > 1)}: {1000 * step.seconds:,.1f} ms a step, "
-            f"{gain} times one card, efficiency {100 * step.efficiency:.0f} % (predicted)"
-        )
-
-    def _repr_html_(self) -> str:
-        return f"<p>{escape(str(self))}</p>"
 
 
 def scale_out(

@@ -12,8 +12,8 @@ from course_lib.errors import CourseError
 from course_lib.teach.labs.frame import Lab, choices, menu, whole_numbers
 from course_lib.teach.picture import Picture
 from course_lib.teach.plots_precision import plot_exponents
-from course_lib.train.float_formats import Format
-from course_lib.train.value_ranges import KINDS, Kind, ValueRanges
+from course_lib.train.number_formats.float_formats import Format
+from course_lib.train.number_formats.value_ranges import KINDS, Kind, ValueRanges
 
 LEAST, MOST = -8, 40  # powers of two that the slider reaches
 FARTHEST = 200  # and what may be asked for in code: beyond, everything is zero or infinite in any format
@@ -28,7 +28,7 @@ def digits_ranges(epochs: int = 3) -> ValueRanges:
     from course_lib.models.zoo import DigitsCNN
     from course_lib.train.data import Digits
     from course_lib.train.loop import train
-    from course_lib.train.value_ranges import value_ranges
+    from course_lib.train.number_formats.value_ranges import value_ranges
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

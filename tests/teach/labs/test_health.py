@@ -8,9 +8,10 @@ import pytest
 from course_lib.diagnose.health import examine
 from course_lib.diagnose.simulated_cluster import FAULTS
 from course_lib.errors import CourseError
+from course_lib.teach.alarm_count import HEALTHY
 from course_lib.teach.exercises.health import WHICH_CARD
 from course_lib.teach.labs import health
-from course_lib.teach.labs.health import HEALTHY, count_alarms, guessing_game, lab
+from course_lib.teach.labs.health import count_alarms, guessing_game, lab
 from course_lib.teach.look import width_in
 
 

@@ -5,8 +5,8 @@ import torch
 
 from course_lib.errors import CourseError
 from course_lib.teach.labs.precision import LEAST, MOST, digits_ranges, lab, survivors
-from course_lib.train.float_formats import FLOAT_FORMATS
-from course_lib.train.value_ranges import KINDS, value_ranges
+from course_lib.train.number_formats.float_formats import FLOAT_FORMATS
+from course_lib.train.number_formats.value_ranges import KINDS, value_ranges
 
 
 @pytest.fixture(scope="module", autouse=True)
