@@ -2,14 +2,13 @@
 takes there, without a GPU.
 """
 
-import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from course_lib.cli.output import fitted, json_option, print_json
+from course_lib.cli.step_options import step_options, workload_of
 from course_lib.cli.values import Finite
 from course_lib.errors import CourseError
 
@@ -25,33 +24,12 @@ THIS_MACHINE = "this machine"
 
 @click.command(epilog="Example: course plan resnet50 --batch 64 --precision fp16 --on 'RTX 3090'")
 @click.argument("model")
+@step_options
 @click.option(
-    "--batch",
-    type=click.IntRange(1, 1_000_000),
-    default=32,
-    show_default=True,
-    help="Samples in one micro-batch.",
-)
-@click.option(
-    "--image-size", type=click.IntRange(1, 16_384), help="Height and width of the images, for image models."
-)
-@click.option("--sequence", type=click.IntRange(1, 1_048_576), help="Tokens in one sample, for text models.")
-@click.option(
-    "--precision",
-    default="fp32",
-    show_default=True,
-    help="fp32, tf32, fp16 or bf16 (the last two: autocast).",
-)
-@click.option("--optimizer", default="sgd", show_default=True, help="sgd (with momentum), adam, adamw, ...")
-@click.option(
-    "--accumulate",
-    type=click.IntRange(1, 4096),
-    default=1,
-    show_default=True,
-    help="Micro-batches in one step.",
-)
-@click.option(
-    "--checkpoint", is_flag=True, help="Recompute activations in the backward pass instead of keeping them."
+    "--checkpoint",
+    "checkpointing",
+    is_flag=True,
+    help="Recompute activations in the backward pass instead of keeping them.",
 )
 @click.option("--channels-last", is_flag=True, help="Keep images in channels-last layout.")
 @click.option(
@@ -80,14 +58,6 @@ THIS_MACHINE = "this machine"
 @json_option
 def plan(  # noqa: PLR0917 - click gives them by name
     model: str,
-    batch: int,
-    image_size: int | None,
-    sequence: int | None,
-    precision: str,
-    optimizer: str,
-    accumulate: int,
-    checkpoint: bool,
-    channels_last: bool,
     cards: tuple[str, ...],
     largest_batch: bool,
     gpus: int,
@@ -97,6 +67,7 @@ def plan(  # noqa: PLR0917 - click gives them by name
     samples: int | None,
     epochs: float | None,
     as_json: bool,
+    **step: Any,
 ) -> None:
     """Say how much memory and time a training step of MODEL needs, and which cards it fits.
 
@@ -111,7 +82,6 @@ def plan(  # noqa: PLR0917 - click gives them by name
     from course_lib.plan.batch_size import largest_batch as find_largest
     from course_lib.plan.batch_size import plan_workload, traces_of
     from course_lib.plan.job import job_on
-    from course_lib.plan.model_names import named_workload
     from course_lib.plan.step_work import step_work
 
     whole = _whole_job(samples, epochs)
@@ -120,20 +90,9 @@ def plan(  # noqa: PLR0917 - click gives them by name
             "--interconnect, --nodes and --network are about several cards: say how many with --gpus."
         )
     chosen = [None if _means_this_machine(name) else find_accelerator(name) for name in cards]
-    sys.path.insert(0, str(Path.cwd()))  # the learner's own module:factory
-    workload = named_workload(
-        model,
-        image_size=image_size,
-        sequence=sequence,
-        optimizer=optimizer,
-        precision=precision,
-        micro_batch=batch,
-        accumulate=accumulate,
-        checkpointing=checkpoint,
-        channels_last=channels_last,
-    )
+    workload = workload_of(model, **step)
     traces = traces_of(workload)
-    work = step_work(traces.exact(batch))
+    work = step_work(traces.exact(step["micro_batch"]))
     rows = []
     plans: dict[int, MemoryPlan] = {}  # cards with as much memory share their plan
     for card in chosen or (_every_card() if whole else _usual_cards()):
@@ -143,7 +102,7 @@ def plan(  # noqa: PLR0917 - click gives them by name
             plans[size] = plans[size] if size in plans else plan_workload(workload, card, traces=traces)
             made = replace(plans[size], card=card.name)
         largest = find_largest(workload, card, traces=traces) if card and largest_batch else None
-        time, untimed = _time(work, card, optimizer, accumulate)
+        time, untimed = _time(work, card, step["optimizer"], step["accumulate"])
         scaled = _scale(time, card, gpus, interconnect, nodes, network) if time and gpus > 1 else None
         job = job_on(card, time, *whole) if whole and card and time and made and made.fits else None
         name = card.name if card else time.card if time else ""

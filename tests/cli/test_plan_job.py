@@ -28,7 +28,7 @@ def test_hours_and_cost_stand_beside_the_step(capsys: pytest.CaptureFixture[str]
 
 def test_it_looks_at_every_card(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--samples", "60000", "--epochs", "10"]) == 0
-    out = capsys.readouterr().out
+    out = " ".join(capsys.readouterr().out.split())  # prose is broken to fit the terminal
     assert all(card.name in out for card in accelerators())
     assert "Not known well enough to be timed:" in out
     assert "Own: written off over 3 years" in out
@@ -36,7 +36,7 @@ def test_it_looks_at_every_card(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_cards_that_are_too_small_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     cards = ["--on", "T4", "--on", "H200"]
-    assert run(["--batch", "30000", "--image-size", "32", "--samples", "50000", "--epochs", "1", *cards]) == 0
+    assert run(["--batch", "150000", "--samples", "500000", "--epochs", "1", *cards]) == 0
     out = capsys.readouterr().out
     assert "Too little memory for this batch: T4." in out
 
