@@ -36,7 +36,7 @@ def test_it_looks_at_every_card(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_cards_that_are_too_small_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     cards = ["--on", "T4", "--on", "H200"]
-    assert run(["--batch", "150000", "--samples", "500000", "--epochs", "1", *cards]) == 0
+    assert run(["--batch", "40000", "--samples", "500000", "--epochs", "1", *cards]) == 0
     out = capsys.readouterr().out
     assert "Too little memory for this batch: T4." in out
 
