@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import os
-import signal
 import sys
 import threading
 import time
@@ -24,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from course_lib.errors import CourseError
+from course_lib.train.child import take_order, write_whole
 from course_lib.train.equivalence.calling import MEANING, wants
 from course_lib.train.equivalence.judging import judge_records
 from course_lib.train.equivalence.record import Record
@@ -55,7 +54,7 @@ def run(order: dict[str, Any]) -> None:
             if one.error and fault_behind(one) is None:
                 raise CourseError(why_stopped(one))
         proof = judge_records(records, task, wants_schedule=wants(step, "scheduler"))
-        _write(folder / "proof.json", proof.to_json())
+        write_whole(folder / "proof.json", proof.to_json())
     threading.Event().wait(order["time_limit_s"])  # the parent ends all ranks when it has the proof
 
 
@@ -113,38 +112,12 @@ def _reference(order: dict[str, Any], module: Any) -> Reference:
     return own
 
 
-def _write(path: Path, text: str) -> None:
-    half = path.with_suffix(".part")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
-
-
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    if hasattr(os, "killpg"):
-        os.killpg(0, signal.SIGKILL)  # the child leads its group: what the step started ends with it
-    os._exit(1)
-
-
-def _read_order() -> dict[str, Any]:
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        piece = os.read(0, 1)
-        if not piece:
-            sys.exit("no order came")
-        line += piece
-    order: dict[str, Any] = json.loads(line)
-    return order
-
-
 if __name__ == "__main__":
-    given = _read_order()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    given = take_order()
     try:
         run(given)
     except CourseError as error:
-        _write(Path(given["folder"]) / f"error{given['rank']}.json", json.dumps(str(error)))
+        write_whole(Path(given["folder"]) / f"error{given['rank']}.json", json.dumps(str(error)))
     except BaseException:
         traceback.print_exc()
         raise

@@ -6,10 +6,7 @@ gone, and the child ends.
 
 import json
 import mmap
-import os
-import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -24,6 +21,7 @@ from torch import nn
 
 from course_lib.errors import CourseError
 from course_lib.memory_errors import is_out_of_memory
+from course_lib.train.child import leave_answer, take_order
 from course_lib.train.limits.counted_budget import CountedBudget
 from course_lib.train.limits.windows_job import limit_own_memory
 from course_lib.train.rescue.memory_meter import meter_for
@@ -96,7 +94,7 @@ def run(order: dict[str, Any]) -> None:
     value: Any = None
     answer: dict[str, Any] = {"outcome": "done", "error": None}
     with memory_limit(order["memory"], order["emulate"]) as limited_by:
-        _write(order["answer"], {"limited_by": limited_by})
+        leave_answer(order["answer"], {"limited_by": limited_by})
         meter = meter_for("cpu")
         before = meter.begin()
         begin = time.perf_counter()
@@ -123,7 +121,7 @@ def run(order: dict[str, Any]) -> None:
                 "return plain data (JSON) or a dataclass of it",
             }
     value = value if answer["outcome"] == "done" else None
-    _write(
+    leave_answer(
         order["answer"],
         answer | {"value": value, "limited_by": limited_by, "peak_bytes": max(0, peak), "seconds": seconds},
     )
@@ -133,33 +131,5 @@ def _plain(value: Any) -> Any:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _write(path: str, answer: dict[str, Any]) -> None:
-    half = Path(path + ".part")
-    half.write_text(json.dumps(answer), encoding="utf-8")
-    half.replace(path)
-
-
-def _read_order() -> dict[str, Any]:
-    """The first line of standard input, read without a buffer."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        piece = os.read(0, 1)
-        if not piece:
-            raise SystemExit("no order came")
-        line += piece
-    order: dict[str, Any] = json.loads(line)
-    return order
-
-
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    if hasattr(os, "killpg"):
-        os.killpg(0, signal.SIGKILL)  # the child leads its group: what it started ends with it
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    given = _read_order()
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    run(given)
+    run(take_order())

@@ -28,6 +28,7 @@ import psutil
 
 from course_lib.errors import CourseError
 from course_lib.memory_errors import find_out_of_memory
+from course_lib.train.child import read_answer
 from course_lib.units import format_bytes, format_seconds, parse_bytes
 
 Outcome = Literal["done", "out of memory", "failed", "timed out", "killed"]
@@ -146,7 +147,7 @@ def run_limited(
             seconds = time.perf_counter() - begin
             printed.seek(0)
             output = printed.read().decode("utf-8", errors="replace")[-_MOST_OUTPUT:]
-        answers = _read_json(answer)
+        answers = read_answer(answer)
     told = answers.get("limited_by", "nothing yet: the child had not come so far")
     if "outcome" in answers:
         return LimitedRun(
@@ -234,14 +235,6 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         with suppress(OSError):
             child.stdin.close()
     child.wait()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data
 
 
 def _without_an_answer(status: int | None, output: str, time_limit_s: float) -> tuple[Outcome, str]:

@@ -29,6 +29,7 @@ import psutil
 
 from course_lib.errors import CourseError
 from course_lib.machine import usable_memory_bytes
+from course_lib.train.child import read_answer
 from course_lib.train.ranks.launch_result import LaunchError, LaunchRun, Outcome, sort_errors
 from course_lib.units import format_seconds
 
@@ -277,7 +278,7 @@ def _read_run(
     attempt = max((int(p.stem.rpartition("attempt")[2]) for p in folder.glob("rank*.json")), default=0)
     reports, stacks = _read_attempt(folder, nproc, attempt)
     earlier = tuple(sort_errors(*_read_attempt(folder, nproc, past)) for past in range(attempt))
-    told = _read_json(folder / "agent.json")
+    told = read_answer(folder / "agent.json")
     statuses = {int(rank): code for rank, code in told.get("statuses", {}).items()}
     if limit_s is None and status == 0:
         values = tuple(report.get("value") for report in reports)
@@ -299,17 +300,9 @@ def _read_attempt(folder: Path, nproc: int, attempt: int) -> tuple[list[dict[str
     reports, stacks = [], {}
     for rank in range(nproc):
         name = f"rank{rank}.attempt{attempt}"
-        reports.append(_read_json(folder / f"{name}.json") or {"state": "absent"})
+        reports.append(read_answer(folder / f"{name}.json") or {"state": "absent"})
         with suppress(OSError):
             stack = (folder / f"{name}.stack").read_text(encoding="utf-8", errors="replace")
             if stack.strip():
                 stacks[rank] = stack
     return reports, stacks
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return data
