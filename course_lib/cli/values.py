@@ -22,10 +22,13 @@ class Folder(click.Path):
     """A folder's path. An empty one is mostly a shell variable that was not set, and not the folder here."""
 
     def __init__(self) -> None:
-        super().__init__(file_okay=False, path_type=Path)
+        super().__init__(path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; the command ends with one sentence for an empty one and for a file."""
         if value == "":
             self.fail("the name of the folder is empty; write . for the folder you stand in.", param, ctx)
-        return super().convert(value, param, ctx)
+        path = super().convert(value, param, ctx)
+        if path.is_file():
+            self.fail(f"{path} is a file; give a folder.", param, ctx)
+        return path

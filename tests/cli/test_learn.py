@@ -107,7 +107,7 @@ def test_lab_copies_the_lessons_serves_the_first_and_stops_with_one_line(checkou
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--dir", "pyproject.toml"), r"pyproject\.toml is a file; give a folder .* --dir\."),
+        (("--dir", "pyproject.toml"), r"pyproject\.toml is a file; give a folder\. .*"),
         (
             ("--dir", "notebooks"),
             r"notebooks holds the course's own notebooks; give another folder with --dir\.",
@@ -182,7 +182,7 @@ def test_progress_of_a_damaged_file_says_so(checkout, progressed):
 def test_progress_of_no_folder_is_told(checkout):
     answer = course(checkout, "progress", "--dir", "pyproject.toml")
     assert answer.returncode == 2
-    assert answer.stderr.startswith("course: pyproject.toml is not a folder")
+    assert "pyproject.toml is a file; give a folder" in answer.stderr
 
 
 def test_an_installed_package_puts_the_lessons_where_one_stands(checkout, tmp_path):
