@@ -28,8 +28,17 @@ def script(out: Path, nodes: int, gpus_per_node: int, slurm: bool, force: bool) 
 
     The script needs only torch and numpy. What starts it is printed, and with --slurm written as a batch job.
     """
-    written = write_script(out, nodes=nodes, gpus_per_node=gpus_per_node, slurm=slurm, force=force)
-    click.echo("\n".join(f"wrote {path}" for path in written))
+    had_folder = out.parent.exists()
+    taken = write_script(
+        out,
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        slurm=slurm,
+        existing="replace" if force else "refuse",
+    )
+    if not had_folder:
+        click.echo(f"made the folder {out.parent}")
+    click.echo(str(taken))
     click.echo(
         "\nStart it:\n" + "\n".join(f"  {line}" for line in start_lines(out, nodes, gpus_per_node, slurm))
     )

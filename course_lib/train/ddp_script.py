@@ -16,6 +16,7 @@ To train something else, change `make_datasets` and `make_model`.
 import argparse
 import gc
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice
@@ -34,6 +35,8 @@ PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 def make_datasets(path: Path) -> tuple[Dataset[tuple[Tensor, ...]], Dataset[tuple[Tensor, ...]]]:
     """Handwritten digits, 8 x 8 pixels: four fifths to train on, one fifth for the test."""
+    if not path.is_file():
+        raise SystemExit(f"There are no data at {path}: say with --data where they are.")
     with np.load(path, allow_pickle=False) as file:
         images = torch.from_numpy(file["images"].astype(np.float32) / 16).unsqueeze(1)
         labels = torch.from_numpy(file["labels"].astype(np.int64))
@@ -87,6 +90,21 @@ def store_of_this_start(limit: timedelta) -> dist.Store:  # type: ignore[name-de
     return store if several else dist.PrefixStore(f"start {restarts}", store)  # type: ignore[attr-defined]
 
 
+def check_alike(**own: object) -> None:
+    """End all ranks where two differ in what must be the same: they would train on with weights that
+    differ, and no error would tell.
+    """
+    told: list[dict[str, object]] = [{}] * dist.get_world_size()
+    dist.all_gather_object(told, own)
+    for rank, other in enumerate(told):
+        for name, value in told[0].items():
+            if other[name] != value:
+                raise SystemExit(
+                    f"The {name} of rank 0 and rank {rank} differ: {value} and {other[name]}. "
+                    "All computers need the same settings, data and checkpoint."
+                )
+
+
 def windows(
     loader: DataLoader[tuple[Tensor, ...]], device: torch.device, size: int
 ) -> Iterator[list[tuple[Tensor, Tensor]]]:
@@ -118,18 +136,26 @@ def train(settings: argparse.Namespace) -> tuple[float, float]:
     rank, world_size, device = join_ranks(settings.timeout)
     torch.manual_seed(settings.seed)
     train_set, test_set = make_datasets(settings.data)
-    micro_batch = settings.global_batch // (world_size * settings.accumulate)
+    parts = world_size * settings.accumulate
+    micro_batch = settings.global_batch // parts
     if micro_batch < 1:
-        raise SystemExit(f"--global-batch {settings.global_batch} is too small for {world_size} ranks.")
+        raise SystemExit(f"--global-batch {settings.global_batch} is too small for {parts} micro-batches.")
     # Each rank has its own samples.
     sampler: DistributedSampler[tuple[Tensor, ...]] = DistributedSampler(train_set, seed=settings.seed)
     loader = DataLoader(train_set, micro_batch, sampler=sampler, pin_memory=device.type == "cuda")
     plain = make_model().to(device)
-    model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)
-    optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr, momentum=0.9)
+    optimizer = torch.optim.SGD(plain.parameters(), lr=settings.lr, momentum=0.9)
     dtype = PRECISIONS[settings.precision]
     scaler = torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)  # bf16 needs none
-    first = load(settings.checkpoint, plain, optimizer, scaler)
+    first, found = load(settings.checkpoint, plain, optimizer, scaler)
+    asked = {name: value for name, value in vars(settings).items() if name not in ("data", "checkpoint")}
+    check_alike(checkpoint=found, samples=len(train_set), **asked)  # type: ignore[arg-type]
+    model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)
+    if rank == 0:
+        shares = f"ranks {world_size} x micro-batches {settings.accumulate} x samples {micro_batch}"
+        print(f"{parts * micro_batch} samples a step ({shares})", flush=True)
+        if first >= settings.epochs:
+            print(f"nothing left to do: {settings.checkpoint} has {found}", flush=True)
     loss = accuracy = float("nan")
     for epoch in range(first, settings.epochs):
         sampler.set_epoch(epoch)  # another order in each epoch
@@ -173,16 +199,20 @@ def save(
 
 def load(
     path: Path | None, model: nn.Module, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler
-) -> int:
-    """Go on from the checkpoint, where there is one; the number of complete epochs."""
+) -> tuple[int, str]:
+    """Go on from the checkpoint, where there is one; the number of complete epochs, and which they are."""
     if path is None or not path.exists():
-        return 0
-    state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    if scaler.is_enabled():
-        scaler.load_state_dict(state["scaler"])
-    return int(state["epoch"])
+        return 0, "none"
+    try:
+        state = torch.load(path, map_location=next(model.parameters()).device, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        if scaler.is_enabled():
+            scaler.load_state_dict(state["scaler"])
+        return int(state["epoch"]), f"{state['epoch']} epochs (CRC {zlib.crc32(path.read_bytes()):08x})"
+    except Exception as error:  # what is no checkpoint, or another's, fails in many ways
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise SystemExit(f"{path} is not a checkpoint of this script and model ({reason}).") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
@@ -200,6 +230,12 @@ def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
     parser.add_argument("--checkpoint", type=Path, help="saved after each epoch, and gone on from")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that a rank waits for another")
     settings = parser.parse_args(arguments)
+    for name in ("epochs", "global_batch", "accumulate", "lr", "timeout"):
+        if not 0 < getattr(settings, name) < 1e9:  # NaN is neither
+            parser.error(f"--{name.replace('_', '-')} must lie above 0 and below 1e9")
+    needed = os.W_OK if os.environ.get("RANK", "0") == "0" else os.R_OK  # rank 0 writes, all read
+    if settings.checkpoint and not os.access(settings.checkpoint.parent, needed):
+        parser.error(f"--checkpoint: there is no folder {settings.checkpoint.parent}, or it is closed to you")
     try:
         return train(settings)
     finally:

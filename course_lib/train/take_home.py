@@ -3,10 +3,11 @@
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from course_lib.errors import CourseError
 from course_lib.files import data_path
@@ -14,14 +15,19 @@ from course_lib.files import data_path
 IMPORTED = frozenset({"torch", "numpy", *sys.stdlib_module_names})
 """A script of such a name would be imported by itself, or by torch, in place of the real one."""
 
+CORES_A_CARD = 4
+HOURS = 1
+
 SBATCH = """\
 #!/bin/bash
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
 #SBATCH --gpus-per-node={gpus}
+# {cores_a_card} cores for each card, and {hours} hour: change both to what your training takes and
+# your cluster allows.
 #SBATCH --cpus-per-task={cpus}
-#SBATCH --time=01:00:00
+#SBATCH --time={hours:02}:00:00
 
 # One torchrun on each node; it starts one process for each card. The first node is where they meet, at a port
 # that another job on it does not have. Script, data and checkpoint must lie where all nodes can read them.
@@ -38,14 +44,35 @@ srun --cpus-per-task="$SLURM_CPUS_PER_TASK" \\
 """
 
 
-def write_script(
-    out: Path, *, nodes: int = 1, gpus_per_node: int = 8, slurm: bool = False, force: bool = False
-) -> list[Path]:
-    """Write the script to `out`, the digits beside it, and with `slurm` an sbatch file; all that was written.
+@dataclass(frozen=True)
+class Taken:
+    """What was written, and what was there already and was kept because it differs from the course's."""
 
-    The script needs only torch and numpy. Raises CourseError for another name than NAME.py, for the name of a
-    module that Python or the script imports, for a file that is there already unless `force` (the digits are
-    written over), and for a place that cannot be written to.
+    written: tuple[Path, ...]
+    kept: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [f"wrote {path}" for path in self.written]
+            + [f"kept {path}: it is yours, the course's differs" for path in self.kept]
+        )
+
+
+def write_script(
+    out: Path,
+    *,
+    nodes: int = 1,
+    gpus_per_node: int = 8,
+    slurm: bool = False,
+    existing: Literal["refuse", "keep", "replace"] = "refuse",
+) -> Taken:
+    """Write the script to `out`, the digits beside it, and with `slurm` an sbatch file.
+
+    The script needs only torch and numpy. A file that is there and is not just what would be written is
+    somebody's work: with `existing` "refuse" nothing at all is written, with "keep" it stays.
+
+    Raises CourseError for another name than NAME.py, for the name of a module that Python or the script
+    imports, for a file that is there if it is to refuse, and for a place that cannot be written to.
     """
     if out.suffix != ".py":
         raise CourseError(f'The script must be called something.py, such as train.py, not "{out}".')
@@ -53,35 +80,51 @@ def write_script(
         raise CourseError(
             f"The script must not be called {out.name}: Python would take it for its module {out.stem}."
         )
-    batch = out.with_suffix(".sbatch")
-    data = out.with_name("digits.npz")
-    written = [out, data, *([batch] if slurm else [])]
-    taken = [path for path in written if path.exists() and not (force or path == data)]
-    if taken:
-        raise CourseError(
-            f"{taken[0]} exists already: choose another name, or allow to write over it (--force)."
-        )
-    source = Path(__file__).with_name("ddp_script.py").read_text(encoding="utf-8")
-    text = re.sub(r"  # type: ignore\[[^]]*\]", "", source).replace("train.py", _typed(Path(out.name)))
-    job = SBATCH.format(
-        name=re.sub(r"\W+", "_", out.stem),  # sbatch would cut it at a space
-        nodes=nodes,
-        gpus=gpus_per_node,
-        cpus=4 * gpus_per_node,
-        script=shlex.quote(f"./{out.name}"),
-        checkpoint=shlex.quote(f"./{out.with_suffix('.pt').name}"),
-    )
+    # The data first: a script without them would not run.
+    contents = {out.with_name("digits.npz"): data_path("digits.npz").read_bytes(), out: _script(out)}
+    if slurm:
+        contents[out.with_suffix(".sbatch")] = _batch_job(out, nodes, gpus_per_node)
     try:
+        differing = tuple(path for path, content in contents.items() if _differs(path, content))
+        if differing and existing == "refuse":
+            raise CourseError(
+                f"{differing[0]} exists already, and is not what would be written: choose another folder or "
+                "name, or allow to write over it (--force)."
+            )
+        kept = differing if existing == "keep" else ()
         out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(data_path("digits.npz"), data)
-        out.write_text(text, encoding="utf-8")
-        if slurm:
-            batch.write_text(job, encoding="utf-8", newline="\n")
+        written = tuple(path for path in contents if path not in kept)
+        for path in written:
+            path.write_bytes(contents[path])
     except OSError as error:
         file = next((above for above in out.parents if above.is_file()), None)
         reason = f"{file} is a file, not a folder" if file else f"{error.filename}: {error.strerror}"
         raise CourseError(f"{out} cannot be written ({reason}): choose a place in another folder.") from error
-    return written
+    return Taken(written, kept)
+
+
+def _differs(path: Path, content: bytes) -> bool:
+    return path.exists() and not (path.is_file() and path.read_bytes() == content)
+
+
+def _script(out: Path) -> bytes:
+    source = Path(__file__).with_name("ddp_script.py").read_text(encoding="utf-8")
+    text = re.sub(r"  # type: ignore\[[^]]*\]", "", source).replace("train.py", _typed(Path(out.name)))
+    return text.encode()
+
+
+def _batch_job(out: Path, nodes: int, gpus_per_node: int) -> bytes:
+    text = SBATCH.format(
+        name=re.sub(r"\W+", "_", out.stem),  # sbatch would cut it at a space
+        nodes=nodes,
+        gpus=gpus_per_node,
+        cores_a_card=CORES_A_CARD,
+        cpus=CORES_A_CARD * gpus_per_node,
+        hours=HOURS,
+        script=shlex.quote(f"./{out.name}"),
+        checkpoint=shlex.quote(f"./{out.with_suffix('.pt').name}"),
+    )
+    return text.encode()
 
 
 def start_lines(out: Path, nodes: int, gpus_per_node: int, slurm: bool) -> list[str]:
@@ -89,7 +132,11 @@ def start_lines(out: Path, nodes: int, gpus_per_node: int, slurm: bool) -> list[
     if slurm:  # the job runs where sbatch was called, and its script lies beside it
         batch = _typed(Path(out.with_suffix(".sbatch").name))
         folder = "" if out.parent == Path() else f"cd {_typed(out.parent)} && "
-        return [f"{folder}sbatch {batch}"]
+        cores = CORES_A_CARD * gpus_per_node
+        return [
+            f"{folder}sbatch {batch}",
+            f"  (it asks for {HOURS} hour and {cores} cores a node: change that in {batch} to what you need)",
+        ]
     name = _typed(out)
     lines = [f"python {name}", f"torchrun --standalone --nproc-per-node {gpus_per_node} {name}"]
     if nodes == 1:

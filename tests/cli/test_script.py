@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from course_lib.cli.main import main
+from course_lib.files import data_path
 
 
 def course(*arguments: str) -> int:
@@ -23,6 +24,7 @@ def test_the_written_script_needs_no_course_and_trains(
     out = tmp_path / "new" / "my_training.py"
     assert course("--out", str(out)) == 0
     said = capsys.readouterr().out
+    assert f"made the folder {out.parent}\n" in said
     assert f"python {out}" in said
     assert "torchrun --standalone --nproc-per-node 8" in said
     source = out.read_text(encoding="utf-8")
@@ -54,7 +56,11 @@ def test_several_nodes_and_slurm_get_their_lines(tmp_path: Path, capsys: pytest.
     assert "--nproc-per-node=2 --max-restarts=3" in job
     assert "{" not in job.replace("${", "")
     assert 'srun --cpus-per-task="$SLURM_CPUS_PER_TASK"' in job
-    assert f"cd {tmp_path} && sbatch job.sbatch" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "made the folder" not in said
+    assert f"cd {tmp_path} && sbatch job.sbatch" in said
+    assert "asks for 1 hour and 8 cores a node: change that in job.sbatch" in said
+    assert "\n#SBATCH --cpus-per-task=8\n#SBATCH --time=01:00:00\n" in job
     if sys.platform == "linux":
         subprocess.run(["bash", "-n", str(tmp_path / "job.sbatch")], check=True)
 
@@ -108,13 +114,25 @@ def test_a_place_below_a_file_is_told(below: str, tmp_path: Path, capsys: pytest
     assert "choose a place in another folder" in error
 
 
-def test_data_that_cannot_be_written_leaves_no_script(
+def test_data_that_cannot_be_written_leave_no_script(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "digits.npz").mkdir()
-    assert course("--out", str(tmp_path / "train.py")) == 2
+    assert course("--out", str(tmp_path / "train.py"), "--force") == 2
     assert "cannot be written" in capsys.readouterr().err
     assert not (tmp_path / "train.py").exists()
+
+
+def test_data_of_somebody_else_stay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "digits.npz"
+    data.write_bytes(b"mine")
+    assert course("--out", str(tmp_path / "train.py")) == 2
+    assert f"{data} exists already" in capsys.readouterr().err
+    assert data.read_bytes() == b"mine"
+    assert not (tmp_path / "train.py").exists()
+    assert course("--out", str(tmp_path / "train.py"), "--force") == 0
+    assert data.read_bytes() == data_path("digits.npz").read_bytes()
+    assert course("--out", str(tmp_path / "second.py")) == 0, "the course's own data are shared"
 
 
 def test_a_name_like_an_option_is_told_so_that_python_takes_it(
@@ -131,8 +149,10 @@ def test_nothing_is_written_over_unless_asked(tmp_path: Path, capsys: pytest.Cap
     assert course("--out", str(out)) == 2
     assert "exists already" in capsys.readouterr().err
     assert out.read_text(encoding="utf-8") == "mine"
+    assert not (tmp_path / "digits.npz").exists()
     assert course("--out", str(out), "--force") == 0
     assert out.read_text(encoding="utf-8") != "mine"
+    assert course("--out", str(out)) == 0, "what is there is just what would be written"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The script that learners take home: as one process, killed and restarted, and as two nodes."""
 
 import contextlib
+import math
 import os
 import re
 import socket
@@ -51,8 +52,103 @@ def test_a_stopped_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_batch_too_small_for_the_ranks_is_refused() -> None:
-    with pytest.raises(SystemExit, match="too small"):
+    with pytest.raises(SystemExit, match="--global-batch 1 is too small for 2 micro-batches"):
         ddp_script.main([*DATA, "--global-batch", "1", "--accumulate", "2"])
+
+
+def test_a_batch_that_cannot_be_cut_evenly_says_what_is_trained_with(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ddp_script.main([*DATA, "--epochs", "1", "--global-batch", "130", "--accumulate", "4"])
+    assert "128 samples a step (ranks 1 x micro-batches 4 x samples 32)" in capsys.readouterr().out
+
+
+def test_a_finished_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished = [*DATA, "--epochs", "1", "--global-batch", "256", "--checkpoint", str(tmp_path / "c.pt")]
+    ddp_script.main(finished)
+    assert "nothing left" not in capsys.readouterr().out
+    before = (tmp_path / "c.pt").read_bytes()
+    loss, _ = ddp_script.main(finished)
+    assert math.isnan(loss)
+    assert re.search(r"nothing left to do: .*c\.pt has 1 epochs", capsys.readouterr().out)
+    assert (tmp_path / "c.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["text", "broken", "foreign", "folder"])
+def test_what_is_no_checkpoint_of_this_script_is_told_and_left(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.pt"
+    if content == "folder":
+        path.mkdir()
+    elif content == "text":
+        path.write_text("it is my text", encoding="utf-8")
+    else:
+        torch.save({"weights": torch.zeros(4)}, path)
+    if content == "broken":
+        path.write_bytes(path.read_bytes()[:-100])
+    before = path.read_bytes() if path.is_file() else None
+    with pytest.raises(SystemExit, match=r"c\.pt is not a checkpoint of this script and model \(\w+") as told:
+        ddp_script.main([*SHORT, "--checkpoint", str(path)])
+    assert "\n" not in str(told.value)
+    assert before == (path.read_bytes() if path.is_file() else None)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--epochs", "0"], "--epochs must lie above 0"),
+        (["--epochs", "-1"], "--epochs must lie above 0"),
+        (["--accumulate", "0"], "--accumulate must lie above 0"),
+        (["--global-batch", "-64"], "--global-batch must lie above 0"),
+        (["--lr", "nan"], "--lr must lie above 0"),
+        (["--lr", "inf"], "--lr must lie above 0 and below 1e9"),
+        (["--timeout", "0"], "--timeout must lie above 0"),
+        (["--checkpoint", "no/such/c.pt"], "there is no folder no"),
+    ],
+)
+def test_bad_settings_are_told_before_anything_is_begun(
+    given: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        ddp_script.main([*DATA, *given])
+    assert says in capsys.readouterr().err.splitlines()[-1]
+    assert not dist.is_initialized()
+
+
+def test_data_that_are_not_there_are_told() -> None:
+    with pytest.raises(SystemExit, match=r"no data at nowhere\.npz: say with --data"):
+        ddp_script.main(["--data", "nowhere.npz"])
+    assert not dist.is_initialized()
+
+
+def test_ranks_that_find_different_checkpoints_do_not_train_on(tmp_path: Path) -> None:
+    """Two ranks in two folders; a checkpoint lies in the second only."""
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    checkpoint = folders[1] / "c.pt"
+    ddp_script.main([*SHORT, "--epochs", "1", "--checkpoint", str(checkpoint)])
+    kept = checkpoint.read_bytes()
+    said = ranks_in(folders, [*SHORT, "--checkpoint", "c.pt"])
+    for one in said:
+        assert re.search(
+            r"The checkpoint of rank 0 and rank 1 differ: none and 1 epochs \(CRC \w+\)\.", one
+        ), said
+        assert "Traceback" not in one
+        assert not results(one)
+    assert checkpoint.read_bytes() == kept
+    assert not (folders[0] / "c.pt").exists()
+
+
+def test_checkpoints_of_as_many_epochs_are_told_apart(tmp_path: Path) -> None:
+    found = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        model = torch.nn.Linear(2, 2)
+        optimizer, scaler = torch.optim.SGD(model.parameters()), torch.amp.GradScaler("cpu", enabled=False)
+        ddp_script.save(tmp_path / "c.pt", model, optimizer, scaler, 3)
+        found.append(ddp_script.load(tmp_path / "c.pt", model, optimizer, scaler))
+    assert [epochs for epochs, _ in found] == [3, 3]
+    assert found[0] != found[1]
 
 
 def test_a_killed_rank_and_two_nodes_end_with_the_loss_of_an_undisturbed_run(
@@ -110,6 +206,37 @@ def test_restarts_on_several_computers_ask_for_a_store_for_each_start(
         ddp_script.store_of_this_start(timedelta(seconds=20))
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "0")
     assert not ddp_script.store_of_this_start(timedelta(seconds=20)).check(["address"])
+
+
+def ranks_in(folders: list[Path], arguments: list[str]) -> list[str]:
+    """Start a rank of the script in each folder, and let them fail: what each said."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    told = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": str(len(folders)), "USE_LIBUV": "1"}
+    told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    if sys.platform == "linux":
+        told["GLOO_SOCKET_IFNAME"] = "lo"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, ddp_script.__file__, *arguments],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=told | {"RANK": str(rank)},
+            text=True,
+            encoding="utf-8",
+        )
+        for rank, folder in enumerate(folders)
+    ]
+    try:
+        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            with contextlib.suppress(OSError):
+                rank.kill()
+            rank.wait()
+    assert [rank.returncode for rank in ranks] == [1, 1], said
+    return said
 
 
 def run_two_nodes(folder: Path) -> list[tuple[str, str]]:
