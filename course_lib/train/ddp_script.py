@@ -155,7 +155,7 @@ def train(settings: argparse.Namespace) -> tuple[float, float]:
         shares = f"ranks {world_size} x micro-batches {settings.accumulate} x samples {micro_batch}"
         print(f"{parts * micro_batch} samples a step ({shares})", flush=True)
         if first >= settings.epochs:
-            print(f"nothing left to do: {settings.checkpoint} has {found}", flush=True)
+            print(f"nothing left to do: {settings.checkpoint} is at {found}", flush=True)
     loss = accuracy = float("nan")
     for epoch in range(first, settings.epochs):
         sampler.set_epoch(epoch)  # another order in each epoch
@@ -209,7 +209,7 @@ def load(
         optimizer.load_state_dict(state["optimizer"])
         if scaler.is_enabled():
             scaler.load_state_dict(state["scaler"])
-        return int(state["epoch"]), f"{state['epoch']} epochs (CRC {zlib.crc32(path.read_bytes()):08x})"
+        return int(state["epoch"]), f"epoch {state['epoch']} (CRC {zlib.crc32(path.read_bytes()):08x})"
     except Exception as error:  # what is no checkpoint, or another's, fails in many ways
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise SystemExit(f"{path} is not a checkpoint of this script and model ({reason}).") from error

@@ -70,7 +70,7 @@ def test_a_finished_checkpoint_says_so(tmp_path: Path, capsys: pytest.CaptureFix
     before = (tmp_path / "c.pt").read_bytes()
     loss, _ = ddp_script.main(finished)
     assert math.isnan(loss)
-    assert re.search(r"nothing left to do: .*c\.pt has 1 epochs", capsys.readouterr().out)
+    assert re.search(r"nothing left to do: .*c\.pt is at epoch 1 ", capsys.readouterr().out)
     assert (tmp_path / "c.pt").read_bytes() == before
 
 
@@ -131,7 +131,7 @@ def test_ranks_that_find_different_checkpoints_do_not_train_on(tmp_path: Path) -
     said = ranks_in(folders, [*SHORT, "--checkpoint", "c.pt"])
     for one in said:
         assert re.search(
-            r"The checkpoint of rank 0 and rank 1 differ: none and 1 epochs \(CRC \w+\)\.", one
+            r"The checkpoint of rank 0 and rank 1 differ: none and epoch 1 \(CRC \w+\)\.", one
         ), said
         assert "Traceback" not in one
         assert not results(one)

@@ -87,7 +87,7 @@ def lab() -> Lab:
             "compute_ms": choices("compute, ms", (1, 3, 10, 30, 100, 300, 1000), 100),
             "gradient_mib": choices("gradients, MiB", (1, 10, 100, 300, 1000, 5000), 100),
             "link": menu("between cards", inside, "PCIe 4.0"),
-            "network": menu("computers", between, "Ethernet 10G"),
+            "network": menu("between computers", between, "Ethernet 10G"),
             "cards": choices("cards", COUNTS, 8),
         },
         show=lambda answers: plot_scaling(answers[-1].result),
