@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from course_lib.train.loading.tuning import Tuning
 
 _TITLE_IN, _AXIS_IN, _BAR_IN = 0.42, 0.55, 0.4
+MOST_TICKS = 16  # whole numbers below an axis without touching each other
 # Waiting for data is orange in all lessons; its parts are shades of it.
 STALL_COLOURS: Mapping[str, str] = {
     "step": TIME_COLOURS["backward"],
@@ -91,7 +92,9 @@ def plot_stall(
         alts.append(f"{name + ': ' if name else ''}{told}")
     emulated = any(one.emulated for one in named.values())
     step = "the step (emulated)" if emulated else "the step"
-    legend(figure, {step if part == "step" else part: c for part, c in STALL_COLOURS.items()}, _TITLE_IN)
+    seen = {"step"}.union(*((part for part, s in (one.stall or {}).items() if s) for one in named.values()))
+    shown = {part: colour for part, colour in STALL_COLOURS.items() if part in seen}
+    legend(figure, {step if part == "step" else part: c for part, c in shown.items()}, _TITLE_IN)
     return Picture(figure, f"{title}. Stacked bars, measured. {'; '.join(alts)}.")
 
 
@@ -145,7 +148,7 @@ def plot_sweep(
     figure = new_figure(3.3 + 0.2 * len(marks), title)
     axes = add_axes(figure, 0.75, 0.55 + 0.2 * len(marks), WIDTH_IN - 1.2, 2.2)
     axes.set(xlim=(-0.4, most + 0.4), ylim=(0, 1.2 * highest), ylabel="samples a second")
-    axes.set_xticks(range(most + 1))
+    axes.set_xticks(range(0, most + 1, 1 + most // MOST_TICKS))
     axes.set_xlabel("workers")
     if tuned is not None:
         numbers = list(range(most + 1))

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from matplotlib.patches import Rectangle
 
 from course_lib.errors import CourseError
 from course_lib.teach.plots_loading import plot_climb, plot_stall, plot_sweep, plot_timeline
@@ -25,8 +26,12 @@ def test_the_stall_is_drawn_part_by_part() -> None:
     picture = plot_stall(measurement(dict(zip(STALL_PARTS, (0.01, 0.02, 0.01, 0.001, 0.0), strict=True))))
     assert "decoding 20.0 ms" in picture.alt
     assert "20" in texts(picture.figure).split()
-    widths = [patch.get_width() for patch in picture.figure.axes[0].patches]
+    patches = picture.figure.axes[0].patches
+    widths = [patch.get_width() for patch in patches if isinstance(patch, Rectangle)]
     assert sum(widths) == pytest.approx(51)
+    named = [text.get_text() for text in picture.figure.texts]
+    assert "transfer" in named
+    assert "slower step" not in named  # it takes no time here
     with pytest.raises(CourseError, match="measure a DataLoader"):
         plot_stall(measurement(None))
 
@@ -48,6 +53,8 @@ def test_a_sweep_marks_the_rules() -> None:
     far = plot_sweep({0: 1.0}, alone=4000.0)
     assert "the step alone: 4 k a second, far above this picture" in texts(far.figure)
     assert far.figure.axes[0].get_ylim()[1] == pytest.approx(1.2)
+    many = plot_sweep({0: 100.0, 68: 180.0}, alone=200.0)
+    assert len(many.figure.axes[0].get_xticks()) <= 18
     with pytest.raises(CourseError, match="Nothing was measured"):
         plot_sweep({})
 

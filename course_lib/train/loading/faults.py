@@ -16,7 +16,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,6 +29,9 @@ from course_lib.units import format_seconds
 
 NOT_HERE = "cannot be provoked here: "
 _ENDED_S = 10.0
+# How Python ends a traceback: the error's class, alone or with what it says.
+_ERROR = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?:: .*|:|)\s*$")
+_TRACEBACK = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
 COLUMNS = 90  # of printed text: a notebook breaks longer lines in the middle of a word
 
 
@@ -59,7 +62,7 @@ KINDS: Mapping[str, Explanation] = {
     ),
     "no_main_guard": Explanation(
         "a script without a main guard",
-        (r"bootstrapping phase",),
+        (r"has finished its bootstrapping phase",),
         "A spawned worker imports the script that started it. Without the guard it runs the training again, "
         "which starts workers again.",
         'Put what the script does under if __name__ == "__main__":, and leave classes and functions outside.',
@@ -115,8 +118,9 @@ KINDS: Mapping[str, Explanation] = {
     "shared_file": Explanation(
         "one open file in several workers",
         (r"[1-9]\d* of 64 samples hold the bytes of another",),
-        "Forked workers share a file that was open before, and the place in it: one moves it while another "
-        "reads. Nothing fails: samples are mixed up. The same holds for archives, HDF5 files and databases.",
+        "On Linux a worker is often a copy of the running process: it is forked. Copies share a file that "
+        "was open before, and the place in it: one moves it while another reads. Nothing fails: samples are "
+        "mixed up. The same holds for archives, HDF5 files and databases.",
         "Open the file in the worker, when its first sample is asked for.",
     ),
     "different_sizes": Explanation(
@@ -128,14 +132,14 @@ KINDS: Mapping[str, Explanation] = {
     "stuck_worker": Explanation(
         "a worker that never answers",
         (r"timed out",),
-        "The worker waits for something: a server, a lock that was held when it was forked, a disk that is "
-        "gone. Without a timeout the loader would wait with it, for ever.",
+        "The worker waits for something: a server, a lock that was held when it was copied (forked), a "
+        "disk that is gone. Without a timeout the loader would wait with it, for ever.",
         "DataLoader(timeout=60) turns the silence into an error. py-spy dump --pid shows where a worker "
         "stands; num_workers=0 shows it in the training process.",
     ),
     "broken_sample": Explanation(
         "an error in one sample",
-        (r"Caught \w+ in DataLoader worker",),
+        (r"No such file or directory: ", r"Caught \w+ in DataLoader worker"),
         "The error is raised in the worker, sent over, and raised again. The lines under Original Traceback "
         "are yours; those above are PyTorch's.",
         "Read the traceback from the bottom. With num_workers=0 a debugger stops at the place.",
@@ -203,11 +207,40 @@ def provoke(kind: str, *, time_limit_s: float = 90.0) -> ProvokedFault:
     if NOT_HERE in output:
         reason = output.rpartition(NOT_HERE)[2].splitlines()[0]
         return ProvokedFault(kind, False, NOT_HERE + reason, known.why, known.cure, seconds, output)
-    lines = [line for sign in known.signs for line in output.splitlines() if re.search(sign, line)]
-    if not lines:
+    said = what_it_says(output, known.signs)
+    if said is None:
         last = output.strip().splitlines()[-1] if output.strip() else "nothing"
         raise CourseError(f"The child for {kind} did not fail as expected, it said: {last[:300]}")
-    return ProvokedFault(kind, True, lines[0].strip(), known.why, known.cure, seconds, output)
+    return ProvokedFault(kind, True, said, known.why, known.cure, seconds, output)
+
+
+def what_it_says(output: str, signs: Sequence[str]) -> str | None:
+    """What tells a fault in the text that a program left, in one line; None where nothing does.
+
+    The whole message of an error goes before a mere line, which may be a line of code in a traceback; then
+    the earlier sign goes before the later one.
+    """
+    for candidates in (_messages(output), [line.strip() for line in output.splitlines()]):
+        for sign in signs:
+            for said in candidates:
+                if re.search(sign, said):
+                    return said
+    return None
+
+
+def _messages(output: str) -> list[str]:
+    """The errors in a text, each with the lines of its first paragraph, joined into one."""
+    found: list[list[str]] = []
+    inside = False
+    for line in output.splitlines():
+        if _ERROR.match(line):
+            found.append([line.strip()])
+            inside = True
+        elif not line.strip() or _TRACEBACK.match(line):
+            inside = False
+        elif inside:
+            found[-1].append(line.strip())
+    return [" ".join(lines) for lines in found]
 
 
 def _run_child(kind: str, time_limit_s: float) -> str:

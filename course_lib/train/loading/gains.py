@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from course_lib.train.loading.measurement import Rate
 from course_lib.units import format_count
 
-LITTLE = 1.1  # a factor that is called no effect, where the measurements allow nothing larger
+LITTLE = 1.1  # a factor of less is called little, where the measurements allow nothing larger
 
 
 @dataclass(frozen=True)
@@ -36,27 +36,37 @@ class Gain:
         return low > 1 or high < 1
 
     @property
-    def null(self) -> bool:
-        """Whether any effect that there may be is less than a tenth."""
+    def little(self) -> bool:
+        """Whether the effect, if there is any, is less than a tenth."""
         low, high = self.between
-        return not self.told_apart and low >= 1 / LITTLE and high <= LITTLE
+        return low > 1 / LITTLE and high < LITTLE
+
+    @property
+    def certain(self) -> bool:
+        """Whether the windows are apart, and the factor is a tenth or more: less than that is no news."""
+        return self.told_apart and not 1 / LITTLE < self.factor < LITTLE
 
     @property
     def effect(self) -> str:
-        """The factor, "no effect", or, where the windows allow much and little, how much and how little."""
-        if self.told_apart:
+        """The factor, or that it is little, or, where the windows allow much and little, how much of both."""
+        if self.certain:
             return f"x {self.factor:.2f}"
         low, high = self.between
-        said = "no effect" if self.null else "not certain"
-        return f"{said}: x {low:.2f} to {high:.2f}"
+        return f"{self._unsure}: x {low:.2f} to {high:.2f}"
+
+    @property
+    def _unsure(self) -> str:
+        if not self.little:
+            return "not certain"
+        return "less than a tenth" if self.told_apart else "no effect"
 
     def __str__(self) -> str:
         before, after = format_count(self.before.median), format_count(self.after.median)
         low, high = self.between
-        if self.told_apart:
+        if self.certain:
             effect = f"{self.factor:.2f} times as fast"
-        elif self.null:
-            effect = f"no effect ({low:.2f} to {high:.2f} times as fast)"
+        elif self.little:
+            effect = f"{self._unsure} ({low:.2f} to {high:.2f} times as fast)"
         else:
             effect = f"not certain in so short a time: {low:.2f} to {high:.2f} times as fast"
         return f"{self.recipe}: {before} to {after} samples/s, {effect}"

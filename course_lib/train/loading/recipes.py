@@ -6,13 +6,14 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from course_lib.bounds import number_in, whole_in
 from course_lib.errors import CourseError
 from course_lib.train.formats import (
     ArchivedPhotographs,
@@ -37,6 +38,21 @@ from course_lib.train.photographs import BatchedPhotographs, Photographs
 Progress = Callable[[float, str], None]
 DISK_S = 0.002  # of the emulated slow disk, for each file
 WINDOWS = 3  # in which a rate is taken, for its spread
+LARGEST_BATCH, MOST_CORES, LONGEST_S = 4096, 1024, 600.0
+
+MEANINGS: Mapping[str, str] = {
+    "workers": "processes that make batches while the step runs",
+    "prefetch": "four batches lie ready for each worker, in place of two",
+    "persistent workers": "go on from one epoch to the next, in place of starting anew",
+    "decoding to the needed size": "JPEG is decoded at a half of its size or less where that is enough",
+    "uint8 over the wire": "one byte a colour value (uint8) in place of four (float32)",
+    "__getitems__": "the data set makes a whole batch in one call, in place of one sample",
+    "keeping files in memory": "each file is read once; with a slow disk, emulated",
+    "one archive, read in order": "one long file in place of many; shuffled only among neighbours",
+    "files resized once": "smaller JPEG files are stored, so there is less to decode",
+    "memory map": "pixels are stored ready, in one file that is read as if it were memory",
+    "pinned memory": "batches lie where an NVIDIA card can fetch them while it computes",
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,11 @@ class SetUp:
 
 
 def recipes(folder: str | Path, *, cores: int) -> dict[str, tuple[SetUp, SetUp]]:
-    """The recipes for photographs, by name: a set-up before and one after that differs in one thing."""
+    """The recipes for photographs, by name: a set-up before and one after that differs in one thing.
+
+    MEANINGS explains each. Raises CourseError for a number of cores below 1.
+    """
+    whole_in(cores, "The number of cores", 1, MOST_CORES)
     files, floats = Photographs(folder, wire="uint8"), Photographs(folder)
     alone, helped = LoaderSettings(), LoaderSettings(cores)
     slow = SlowDisk(files, DISK_S)
@@ -109,8 +129,10 @@ def gain_of(
 ) -> Gain:
     """Measure one recipe: before, after, before, after, for `budget_s` seconds together.
 
-    Raises CourseError for a recipe that is not known, or cannot be measured on this machine.
+    Raises CourseError for a recipe that is not known, or cannot be measured on this machine, and for
+    numbers that cannot be used.
     """
+    _check_numbers(batch_size, budget_s)
     known = recipes(folder, cores=cores)
     if recipe == "pinned memory" and recipe not in known:
         raise CourseError("Pinned memory cannot be tested here: it needs an NVIDIA card.")
@@ -127,7 +149,14 @@ def gain_of(
 
 
 def way_up(folder: str | Path, *, cores: int) -> Iterator[SetUp]:
-    """From JPEG files without a worker to a memory map with a thread that loads ahead; one change each."""
+    """From JPEG files without a worker to a memory map with a thread that loads ahead; one change each.
+
+    Each is made when it is asked for. Raises CourseError, at once, for a number of cores below 1.
+    """
+    return _way_up(folder, whole_in(cores, "The number of cores", 1, MOST_CORES))
+
+
+def _way_up(folder: str | Path, cores: int) -> Iterator[SetUp]:
     helped = LoaderSettings(cores, persistent_workers=True)
     more = LoaderSettings(cores, persistent_workers=True, prefetch_factor=4)
     yield SetUp("JPEG files, no worker", Photographs(folder))
@@ -152,8 +181,10 @@ def climb(
 ) -> Climb:
     """Measure one set-up after the other for `budget_s` seconds each, and the step alone.
 
-    A set-up whose batches do not fit the shared memory is left out. Raises CourseError where there is none.
+    A set-up whose batches do not fit the shared memory is left out. Raises CourseError where there is none,
+    and for numbers that cannot be used.
     """
+    _check_numbers(batch_size, budget_s)
     chosen = list(set_ups)
     if not chosen:
         raise CourseError("There is no set-up to measure: give at least one.")
@@ -176,6 +207,11 @@ def climb(
     if not rungs:
         raise CourseError(next(iter(left_out.values())))
     return Climb(tuple(rungs), bool(getattr(step, "emulated", False)), left_out)
+
+
+def _check_numbers(batch_size: int, budget_s: float) -> None:
+    whole_in(batch_size, "The batch size", 1, LARGEST_BATCH)
+    number_in(budget_s, "The time to measure, in seconds,", 1e-6, LONGEST_S)
 
 
 def _check_room(set_up: SetUp, batch_size: int) -> None:

@@ -10,11 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from course_lib.bounds import whole_in
 from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
 from course_lib.train.loading.settings import LoaderSettings
 from course_lib.train.loading.step_bench import Step
 from course_lib.train.loading.workers import open_iterator
+
+LARGEST_BATCH = 4096
+MOST_BATCHES = 1000  # a picture of more shows nothing
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,17 @@ def record_timeline(
 ) -> Timeline:
     """Load and step for a few batches, and note who worked when, on one clock.
 
-    Raises CourseError when there are fewer than two batches.
+    Ends with the epoch, where that has fewer batches. Raises CourseError when there are fewer than two.
     """
-    if batches < 2 or len(dataset) < batch_size:
-        raise CourseError("A timeline needs two batches at least, and a data set that fills one.")
+    whole_in(batch_size, "The batch size", 1, LARGEST_BATCH)
+    whole_in(batches, "The number of batches", 2, MOST_BATCHES)
+    if len(dataset) < 2 * batch_size:
+        raise CourseError(
+            f"A timeline needs two whole batches: {len(dataset)} samples are too few for batches of "
+            f"{batch_size}. Choose a batch of {len(dataset) // 2} or less."
+            if len(dataset) >= 2
+            else "A timeline needs two whole batches: the data set has fewer than two samples."
+        )
     loader = DataLoader(
         Stamped(dataset), batch_size=batch_size, shuffle=True, drop_last=True, **settings.arguments()
     )

@@ -1,6 +1,8 @@
 """Every kind of fault for real: what it says is found, and no process is left."""
 
 import json
+import re
+import signal
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +11,7 @@ import pytest
 
 from course_lib.errors import CourseError
 from course_lib.train.loading import faults
-from course_lib.train.loading.faults import KINDS, NOT_HERE, ProvokedFault, provoke
+from course_lib.train.loading.faults import KINDS, NOT_HERE, ProvokedFault, provoke, what_it_says
 from course_lib.train.loading.faulty_child import KINDS as MADE
 
 
@@ -57,17 +59,73 @@ def test_they_happen_and_are_explained(provoked: dict[str, ProvokedFault]) -> No
     [
         ("lambda_under_spawn", "pickle"),
         ("class_of_a_notebook", "MyDataset"),
-        ("no_main_guard", "bootstrapping"),
+        ("no_main_guard", "An attempt has been made to start a new process before the current process has"),
         ("same_augmentations", "32 different"),
         ("repeated_samples", "2 times"),
         ("different_sizes", "equal size"),
         ("stuck_worker", "timed out after 1 seconds"),
-        ("broken_sample", "FileNotFoundError"),
+        ("broken_sample", "FileNotFoundError: [Errno 2] No such file or directory: 'photographs/00032.jpg'"),
     ],
 )
 def test_what_pytorch_says_is_passed_on(provoked: dict[str, ProvokedFault], kind: str, says: str) -> None:
     if kind in provoked:
         assert says in provoked[kind].said
+
+
+def test_a_killed_worker_is_told_by_its_signal(provoked: dict[str, ProvokedFault]) -> None:
+    # Killed at its first sample, when the loader listens and has nothing to fetch from it.
+    if hasattr(signal, "SIGKILL"):
+        assert re.search(r"\(pid \d+\) is killed by signal: Killed", provoked["killed_worker"].said)
+
+
+BROKEN_CONNECTION = """\
+Traceback (most recent call last):
+  File "connection.py", line 399, in _recv
+    raise EOFError
+EOFError
+
+During handling of the above exception, another exception occurred:
+"""
+RAISED_AGAIN = """\
+FileNotFoundError: Caught FileNotFoundError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "mine.py", line 88, in __getitem__
+    raise FileNotFoundError("No such file or directory: here")
+FileNotFoundError: No such file or directory: here.jpg
+"""
+PARAGRAPHS = """\
+RuntimeError:\x20
+        An attempt has been made before the
+        current process has finished its bootstrapping phase.
+
+        This probably means that you are not using fork.
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "signs", "said"),
+    [
+        (BROKEN_CONNECTION, ("killed", "EOFError"), "EOFError"),
+        (RAISED_AGAIN, ("No such file", "Caught"), "FileNotFoundError: No such file or directory: here.jpg"),
+        (
+            RAISED_AGAIN,
+            ("Caught",),
+            "FileNotFoundError: Caught FileNotFoundError in DataLoader worker process 0.",
+        ),
+        (
+            PARAGRAPHS,
+            ("bootstrapping",),
+            "RuntimeError: An attempt has been made before the current process has finished its "
+            "bootstrapping phase.",
+        ),
+        ("64 samples, 32 different\nbatch 0\n", (r"\d different",), "64 samples, 32 different"),
+        ("it worked\n", ("Error",), None),
+    ],
+)
+def test_a_whole_message_is_told_not_a_line_of_code(
+    output: str, signs: tuple[str, ...], said: str | None
+) -> None:
+    assert what_it_says(output, signs) == said
 
 
 def test_each_kind_is_made_and_explained() -> None:

@@ -12,7 +12,7 @@ from course_lib.train.emulate import EmulatedStep
 from course_lib.train.loading import memory
 from course_lib.train.loading.gains import Gain
 from course_lib.train.loading.measurement import Rate
-from course_lib.train.loading.recipes import SetUp, climb, gain_of, recipes, way_up
+from course_lib.train.loading.recipes import MEANINGS, SetUp, climb, gain_of, recipes, way_up
 from course_lib.train.loading.settings import LoaderSettings
 from course_lib.train.loading.timeline import record_timeline
 from course_lib.train.photographs import Photographs, write_photographs
@@ -39,6 +39,13 @@ def test_a_gain_is_measured_and_a_spread_that_overlaps_is_no_effect(folder: Path
     none = Gain("x", Rate(100, 98, 102, 3), Rate(101, 99, 103, 3))
     unsure = Gain("x", Rate(100, 60, 110, 3), Rate(105, 95, 130, 3))
     far = Gain("x", Rate(100, 90, 110, 3), Rate(205, 195, 215, 3))
+    small = Gain("x", Rate(100, 99, 101, 3), Rate(94, 93, 95, 3))
+    small_or_not = Gain("x", Rate(100, 97, 110, 3), Rate(93, 90, 95, 3))
+    assert small.told_apart
+    assert small.effect == "less than a tenth: x 0.92 to 0.96"
+    assert "less than a tenth (0.92 to 0.96 times as fast)" in str(small)
+    assert small_or_not.told_apart
+    assert small_or_not.effect == "not certain: x 0.82 to 0.98"
     assert (none.effect, far.effect) == ("no effect: x 0.97 to 1.05", "x 2.05")
     assert unsure.effect == "not certain: x 0.86 to 2.17"
     assert "no effect (0.97 to 1.05" in str(none)
@@ -55,8 +62,11 @@ def test_a_large_difference_is_never_called_no_effect(before: Rate, after: Rate)
     low, high = gain.between
     assert low <= gain.factor * (1 + 1e-9)
     assert gain.factor <= high * (1 + 1e-9)
-    assert gain.null + gain.told_apart <= 1
-    if gain.null:
+    assert gain.certain + gain.little <= 1
+    if gain.certain:
+        assert not 0.91 <= gain.factor <= 1.09
+        assert gain.told_apart
+    if gain.little:
         assert 0.9 <= gain.factor <= 1.11
 
 
@@ -90,6 +100,25 @@ def test_what_is_not_known_is_told(folder: Path) -> None:
         gain_of("magic", folder, EmulatedStep(0))
     with pytest.raises(CourseError, match="at least one"):
         climb([], EmulatedStep(0))
+    with pytest.raises(CourseError, match="The number of cores cannot be 0"):
+        way_up(folder, cores=0)
+    for wrong in ({"cores": 0}, {"budget_s": 0}, {"batch_size": 0}, {"batch_size": "8"}):
+        with pytest.raises(CourseError, match="cannot be"):
+            gain_of("workers", folder, EmulatedStep(0), **wrong)
+        if "cores" not in wrong:
+            with pytest.raises(CourseError, match="cannot be"):
+                climb(
+                    [SetUp("x", Sleeping(length=8))],
+                    EmulatedStep(0),
+                    **wrong,
+                )
+
+
+def test_each_recipe_is_explained_in_a_line(folder: Path) -> None:
+    made = recipes(folder, cores=2)
+    assert set(made) <= set(MEANINGS)
+    assert set(MEANINGS) - set(made) <= {"pinned memory"}  # it takes an NVIDIA card
+    assert max(len(name) + len(meaning) for name, meaning in MEANINGS.items()) < 100
 
 
 def test_what_does_not_fit_the_shared_memory_is_left_out_and_said(
@@ -121,5 +150,13 @@ def test_a_timeline_tells_who_made_which_batch(children: Callable[[], set[int]])
             made, stepped = (s for s in line.spans if s.batch == number)
             assert 0 <= made.begin_s <= made.end_s <= stepped.begin_s <= stepped.end_s
     assert alone.waited_s >= 2 * 0.01
-    with pytest.raises(CourseError, match="two batches"):
-        record_timeline(Sleeping(), EmulatedStep(0), LoaderSettings(0), batch_size=2, batches=1)
+    for length, batch, batches, told in (
+        (8, 2, 1, "The number of batches cannot be 1"),
+        (8, 0, 2, "The batch size cannot be 0"),
+        (3, 3, 50, "3 samples are too few for batches of 3. Choose a batch of 1 or less"),
+        (1, 1, 2, "fewer than two samples"),
+    ):
+        with pytest.raises(CourseError, match=told):
+            record_timeline(
+                Sleeping(length=length), EmulatedStep(0), LoaderSettings(0), batch_size=batch, batches=batches
+            )
