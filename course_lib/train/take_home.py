@@ -54,7 +54,7 @@ class Taken:
     def __str__(self) -> str:
         return "\n".join(
             [f"wrote {path}" for path in self.written]
-            + [f"kept {path}: it is yours, the course's differs" for path in self.kept]
+            + [f"kept {path}: it is not the course's; delete it to get that one" for path in self.kept]
         )
 
 

@@ -18,7 +18,7 @@ def test_what_was_changed_is_kept_and_told(tmp_path: Path) -> None:
     out.write_text(out.read_text(encoding="utf-8") + "\nmine = 1\n", encoding="utf-8")
     second = write_script(out, existing="keep")
     assert (second.written, second.kept) == ((data,), (out,))
-    assert f"kept {out}: it is yours" in str(second)
+    assert f"kept {out}: it is not the course's" in str(second)
     assert out.read_text(encoding="utf-8").endswith("mine = 1\n")
 
     data.write_bytes(b"mine")
