@@ -26,6 +26,7 @@ _ENTITY = re.compile("|".join(_ENTITIES))
 _MARGIN = re.compile(
     r"^(?:[ \t]*(?:"
     r"\[(?:rank|default)\d{1,6}\]:"  # torch, torchrun --tee
+    r"|\[\d{1,5},\d{1,6}\]<std(?:out|err)>:"  # mpirun --tag-output
     r"|\d{1,5}:(?=[ \t])"  # srun --label
     r"|\([\w.-]{1,60}[ \t]pid=\d{1,10}[^()\n]{0,60}\)"  # ray
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z"  # kubectl --timestamps, GitHub Actions
@@ -69,6 +70,17 @@ class Paste:
     def body(self) -> str:
         """The text with blanks in place of what stands before or around each line; letter for letter."""
         return _MARGIN.sub(lambda match: " " * len(match.group()), self.text)
+
+    @cached_property
+    def labelled_lines(self) -> list[tuple[str, str]]:
+        """For each line what a launcher or viewer wrote before it ("" for nothing), and the line without."""
+        found: list[tuple[str, str]] = []
+        for line in self.lines:
+            match = _MARGIN.match(line)
+            label = match.group() if match and match.end() > match.start() else ""
+            # One blank belongs to the label; those after it indent the code.
+            found.append((label, line[len(label) :].removeprefix(" ") if label else line))
+        return found
 
     @cached_property
     def squeezed(self) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from course_lib.diagnose import cards, faults, memory_growth, memory_verdict, oom
+from course_lib.diagnose.faults import rank_errors
 from course_lib.diagnose.finding import WIDTH, Finding, Reading
 from course_lib.diagnose.oom import bare, host, mps
 from course_lib.diagnose.paste import Paste
@@ -102,5 +103,6 @@ def explain(text: str) -> Explanation:
         if kind.read is bare.read and any(r.kind == oom.KIND for r in readings):
             continue  # a message with figures says more than the bare words around it
         readings.extend(kind.read(paste))
+    readings.extend(rank_errors.read(paste, readings))
     readings.sort(key=lambda reading: reading.first_line)
     return Explanation(tuple(readings), together(readings))

@@ -1,7 +1,8 @@
 """Which error does a paste hold: DDP, NCCL, torchrun, AMP, loaders, checkpoints, autograd, CUDA?
 
-Each module knows the wordings of one part of PyTorch; root_cause.py tells the cause from what follows from
-it. A new wording is one line in the WORDINGS of its module.
+Each module knows the wordings of one part of PyTorch; rank_errors.py names what a rank raised that none of
+them knows; root_cause.py tells the cause from what follows from it. A new wording is one line in the WORDINGS
+of its module.
 """
 
 from course_lib.diagnose.faults import (
@@ -19,6 +20,7 @@ from course_lib.diagnose.faults import (
     nccl_errors,
     ports,
     processes,
+    rank_errors,
     rendezvous,
     state_dict,
     tensors,
@@ -28,7 +30,7 @@ from course_lib.diagnose.faults.wording import Wording
 from course_lib.diagnose.finding import Reading
 from course_lib.diagnose.paste import Paste
 
-KIND = "error message"
+KIND = rank_errors.KIND
 WORDINGS: tuple[Wording, ...] = (
     *cuda.WORDINGS,
     *processes.WORDINGS,

@@ -6,6 +6,31 @@ from typing import Any
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 from course_lib.diagnose.finding import Finding
 
+_LOST = re.compile(
+    r"connection (?:was )?(?:closed|reset) by (?:remote )?peer|broken pipe|connection refused"
+    r"|(?:recv|send)(?:Value|Vector|Bytes)? failed|failed to recv|ncclRemoteError|remote process exited"
+    r"|communicator was aborted|application timeout caused pair closure|connectFullMesh failed|Read error \["
+    r"|writev \[|socket closed|store->get\(|DataLoader worker \(pid|could not do what all wait for"
+    r"|NCCL error",
+    re.IGNORECASE,
+)
+_WAITED = re.compile(
+    r"timed out waiting|timed out after \d|watchdog caught|wait timeout|socket timeout|monitoredBarrier"
+    r"|NCCL operations have failed|Timeout at NCCL|blocking wait|while waiting for send/recv|clients joined"
+    r"|it did not come to the exchange",
+    re.IGNORECASE,
+)
+
+
+def says_lost(text: str) -> bool:
+    """Whether the text of an exception says that another process is gone."""
+    return _LOST.search(text) is not None
+
+
+def says_waited(text: str) -> bool:
+    """Whether the text of an exception says that another process did not come in time."""
+    return _WAITED.search(text) is not None
+
 
 def secondary(what: str, figures: dict[str, Any], peer: str | None = None) -> Finding:
     """The finding for a rank that only suffers from the end of another one."""
@@ -14,7 +39,8 @@ def secondary(what: str, figures: dict[str, Any], peer: str | None = None) -> Fi
         "ddp.secondary_failure",
         f"{what}: it is the victim, not the culprit",
         "Another process ended first, and closed its connections by that. The first failure is there: an "
-        "exception, an out-of-memory kill, a fault of the node.",
+        "exception, an out-of-memory kill, a fault of the node. Or it came to its end without an error, "
+        "because it had fewer batches than this one.",
         (
             f"Read the earliest error in time over all ranks and nodes{first}: the log of that rank, "
             "dmesg, the scheduler's report.",

@@ -18,6 +18,9 @@ _LEVELS = {
     "nccl.unhandled_cuda_error": 1,
     "nccl.unhandled_system_error": 1,
     "nccl.internal_error": 1,
+    "torchrun.rank_raised_an_error": 1,
+    "torchrun.rank_ended_itself": 2,
+    "slurm.ended_the_job": 2,
     "ddp.rank_missing_at_start": 2,
     "ddp.store_unreachable": 2,
     "dataloader.worker_died_unknown": 2,
@@ -32,30 +35,63 @@ _LEVELS = {
     "nccl.one_rank_missing_or_slow": 3,
     "gloo.one_rank_missing_or_slow": 3,
     "nccl.watchdog_stuck": 4,
+    "ddp.peer_ended_without_error": 4,
     "ddp.secondary_failure": 5,
     "dataloader.worker_terminated": 6,
     "dataloader.other_process_gone": 6,
     "torchrun.aborted": 6,
     "torchrun.terminated_from_outside": 6,
-    "torchrun.rank_raised_an_error": 7,
     "torchrun.rank_failed_error_above": 8,
 }
+# What a rank that raised an exception leaves behind on the others; the rest are causes of their own.
+_AFTER_AN_EXCEPTION = frozenset(
+    [
+        "ddp.rank_missing_at_start",
+        "ddp.store_unreachable",
+        "nccl.desync",
+        "nccl.unhandled_system_error",
+        "nccl.internal_error",
+        "slurm.ended_the_job",
+        "torchrun.rank_ended_itself",
+    ]
+)
+_FROM_HERE_CONSEQUENCES = 3
+# Two signs of one thing: the first only follows from the second.
+_SIGN_OF = {
+    "host_oom_killer": ("oom.host_killed",),
+    "cuda.launch_failed": ("hardware.",),
+    "cuda.unknown_error": ("hardware.",),
+    "nccl.unhandled_cuda_error": ("hardware.", "nccl.no_peer_access"),
+}
+
+
+def is_consequence(id: str) -> bool:
+    """Whether a finding of that name may follow from an exception on another rank."""
+    return id in _AFTER_AN_EXCEPTION or _LEVELS.get(id, 0) >= _FROM_HERE_CONSEQUENCES
 
 
 def echoes_last(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with those that only follow from another one turned into notes without remedies."""
     problems = [finding for finding in findings if finding.severity == "problem"]
+    # That one says that the error is missing; it is there.
+    if any(finding.id == "torchrun.rank_raised_an_error" for finding in problems):
+        problems = [finding for finding in problems if finding.id != "torchrun.rank_failed_error_above"]
+        findings = [finding for finding in findings if finding.id != "torchrun.rank_failed_error_above"]
     if len(problems) < 2:
         return list(findings)
-    cause = min(problems, key=_level)
+    levels = {finding.id: _level(finding.id, problems) for finding in problems}
+    cause = min(problems, key=lambda finding: levels[finding.id])
     return [
-        _echo(finding, cause) if finding in problems and _level(finding) > _level(cause) else finding
+        _echo(finding, cause) if finding in problems and levels[finding.id] > levels[cause.id] else finding
         for finding in findings
     ]
 
 
-def _level(finding: Finding) -> int:
-    return _LEVELS.get(finding.id, 0)
+def _level(id: str, problems: Sequence[Finding]) -> int:
+    others = [finding.id for finding in problems if finding.id != id]
+    if any(other.startswith(_SIGN_OF.get(id, ("?",))) for other in others):
+        return 1
+    return _LEVELS.get(id, 0)
 
 
 def _echo(finding: Finding, cause: Finding) -> Finding:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from course_lib.diagnose.faults.exit_signals import BY_SIGNAL
+from course_lib.diagnose.faults.rank_errors import failures, first_failure, own_errors
 from course_lib.diagnose.faults.surroundings import last_epoch, last_step
+from course_lib.diagnose.faults.tracebacks import raised
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 from course_lib.diagnose.finding import Finding
 from course_lib.diagnose.paste import Paste
@@ -40,16 +42,6 @@ _KILLED_LINE = re.compile(
     r"|[ \t]*zsh:\s+killed\s[^\n]*)[ \t]*$",
     re.MULTILINE,
 )
-_FAILED = re.compile(
-    r"failed\s*\(exitcode:\s*(?P<code>-?\d{1,5})\)\s*local_rank:\s*(?P<local_rank>\d{1,5})\s*\(pid:\s*"
-    r"(?P<pid>\d{1,10})\)"
-)
-_BLOCK = re.compile(
-    r"rank\s*:?\s*(?P<rank>\d{1,6})\s*\(local[_ ]?rank:\s*(?P<local_rank>\d{1,5})\)\s*exit\s?code\s*:\s*"
-    r"(?P<code>-?\d{1,5})\s*\(pid:\s*"
-    r"(?P<pid>\d{1,10})\)",
-    re.IGNORECASE,
-)
 _SIGNAL = re.compile(
     r"Signal\s*(?P<number>\d{1,3})\s*\((?P<name>SIG[A-Z]{2,6})\)(?:\s*received\s*by\s*PID\s*(?P<pid>"
     r"\d{1,10}))?",
@@ -66,18 +58,6 @@ _BY = re.compile(
 _GOT = re.compile(r"Process\s*(?P<pid>\d{1,10})\s*got\s*signal:\s*(?P<number>\d{1,3})")
 _CPU_MEMORY = re.compile(r"CPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
 _GPU_MEMORY = re.compile(r"GPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
-_RAISED = re.compile(
-    r"^[^\n]{0,60}?\b(?P<name>[A-Za-z_][\w.]{0,80}(?:Error|Exception|Interrupt|Exit))\s*:\s?(?P<text>[^"
-    r"\n]{0,300})",
-    re.MULTILINE,
-)
-_LAUNCHERS = (
-    "ChildFailedError",
-    "CalledProcessError",
-    "ProcessExitedException",
-    "ProcessRaisedException",
-    "SignalException",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +91,22 @@ def ended(paste: Paste) -> Ended:
 
 
 def _ended(text: str) -> Ended:
+    if first := first_failure(text):
+        # Other processes of the report have other signals: only this one's code counts.
+        return Ended(first.exitcode, _NAMES.get(-first.exitcode), first.rank, first.local_rank, first.pid)
     cause = max(text.find("Root Cause"), text.find("RootCause"))
-    block = _BLOCK.search(text, max(cause, 0)) or _BLOCK.search(text)
-    others = [pattern.search(text) for pattern in (_FAILED, _GOT, _DIED, _SPAWNED, _BY)]
+    others = [pattern.search(text) for pattern in (_GOT, _DIED, _SPAWNED, _BY)]
     sent = _SIGNAL.search(text, max(cause, 0)) or _SIGNAL.search(text)
     code = _CODE.search(text)
     found: dict[str, str] = {}
-    for match in (block, *others, sent, code):
+    for match in (*others, sent, code):
         for name, value in (match.groupdict() if match else {}).items():
             if value is not None:
                 found.setdefault(name, value)
     numbers = {name: int(value) for name, value in found.items() if name != "name"}
     exitcode = numbers.get("code")
     signal = found.get("name") or _NAMES.get(numbers.get("number", -(exitcode or 0)))
-    return Ended(
-        exitcode,
-        signal.upper() if signal else None,
-        numbers.get("rank"),
-        numbers.get("local_rank"),
-        numbers.get("pid"),
-    )
+    return Ended(exitcode, signal.upper() if signal else None, numbers.get("rank"), None, numbers.get("pid"))
 
 
 def _child(around: Around) -> Told:
@@ -150,37 +126,63 @@ def _child(around: Around) -> Told:
     make = BY_SIGNAL.get(end.number or 0)
     if make is not None:
         return Told(make(around, figures), figures)
-    raised = _own_error(around)
-    figures["raised"] = raised
-    return Told(_rank_failed(figures, raised), figures)
+    own = own_errors(around.paste)
+    figures["raised"] = str(own[0]) if own else None
+    lost = {error.rank for error in raised(around.paste) if error.secondary == "lost"} - {None}
+    if not own and end.rank is not None and lost:
+        if end.rank not in lost:
+            return Told(_ended_itself(figures), figures)
+        if all(f.rank in lost or f.exitcode == -_NUMBERS["SIGTERM"] for f in failures(around.paste.text)):
+            return Told(_peer_ended_well(figures), figures)
+    return Told(_rank_failed(figures), figures)
 
 
-def _own_error(around: Around) -> str | None:
-    """The last error in the text that is not the launcher's."""
-    for match in reversed(list(_RAISED.finditer(around.paste.body[:2_000_000]))):
-        last_part = match["name"].rpartition(".")[2]  # all there is of a name that a terminal broke
-        if not any(name.endswith(last_part) for name in _LAUNCHERS):
-            return f"{match['name']}: {match['text'].strip()}"[:300]
-    return None
+def _ended_itself(figures: dict[str, Any]) -> Finding:
+    rank, code = figures["rank"], figures["exitcode"]
+    return fault(
+        "torchrun.rank_ended_itself",
+        f"Rank {rank} ended with exit code {code}, and printed no exception",
+        "torchrun saw that rank fail first; those that lost the connection only followed. A program that "
+        f"calls sys.exit({code}) or os._exit({code}), or a library that does, prints no traceback.",
+        (
+            f"Look at what rank {rank} printed last, and search the script for sys.exit, exit( and os._exit.",
+            "Start with torchrun --log-dir logs --tee 3, so that each rank's output is kept.",
+        ),
+        ("Debugging the ranks that lost the connection.", "NCCL settings."),
+        certainty="likely",
+        evidence=evidence_of(figures),
+    )
 
 
-def _rank_failed(figures: dict[str, Any], raised: str | None) -> Finding:
+def _peer_ended_well(figures: dict[str, Any]) -> Finding:
+    rank = figures["rank"]
+    return fault(
+        "ddp.peer_ended_without_error",
+        f"Rank {rank} still waited when another rank had ended without an error: fewer batches there?",
+        "torchrun's report names no rank that failed by itself: only ranks that lost their connection. So "
+        "the other one came to its end, with exit code 0, while the rest still had steps to do. Uneven "
+        "data do that, or a branch that leaves the loop on one rank (early stopping, return, sys.exit(0)).",
+        (
+            "Print len(loader) on every rank and make them equal (DistributedSampler, drop_last=True), or "
+            "train inside `with model.join():`; let all ranks decide together when to stop (all-reduce the "
+            "decision).",
+            "With several machines, look at the report of each: a rank of another one may have failed.",
+        ),
+        ("A longer timeout.", "Debugging the rank that lost the connection."),
+        certainty="likely",
+        evidence=evidence_of(figures),
+    )
+
+
+def _rank_failed(figures: dict[str, Any]) -> Finding:
     who = "One process" if figures["rank"] is None else f"Rank {figures['rank']}"
     code = figures["exitcode"]
-    if raised:
-        return fault(
-            "torchrun.rank_raised_an_error",
-            f"{who} raised an error of its own; torchrun ended the others",
-            f"The error of that rank stands in the text: {raised}",
-            "Mend that error; run the script as one process (torchrun --nproc_per_node=1) to see it alone.",
-            ("Looking for the fault in torchrun's traceback.", "NCCL settings."),
-            certainty="likely",
-            evidence=evidence_of(figures),
-        )
     usage = " Exit code 2 is most often a wrong argument on the command line." if code == 2 else ""
     return fault(
         "torchrun.rank_failed_error_above",
-        f"{who} failed; its own error is not in this text",
+        f"{who} failed, as torchrun reports"
+        if figures["raised"]
+        else f"{who} failed; its own error is not in this text",
         "torchrun reports that a process ended with exit code "
         f"{code if code is not None else '(not given)'}, and its traceback is the launcher's. The cause "
         f"was printed by the process itself, earlier.{usage}",
