@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from course_lib.train.loading.tuning import Tuning
 
 _TITLE_IN, _AXIS_IN, _BAR_IN = 0.42, 0.55, 0.4
+SEEN = 0.002  # of the longest bar: what is shorter cannot be seen, and is left out of the legend
 MOST_TICKS = 16  # whole numbers below an axis without touching each other
 # Waiting for data is orange in all lessons; its parts are shades of it.
 STALL_COLOURS: Mapping[str, str] = {
@@ -92,7 +93,9 @@ def plot_stall(
         alts.append(f"{name + ': ' if name else ''}{told}")
     emulated = any(one.emulated for one in named.values())
     step = "the step (emulated)" if emulated else "the step"
-    seen = {"step"}.union(*((part for part, s in (one.stall or {}).items() if s) for one in named.values()))
+    seen = {"step"}
+    for one in named.values():
+        seen |= {part for part, seconds in (one.stall or {}).items() if 1000 * seconds > SEEN * longest}
     shown = {part: colour for part, colour in STALL_COLOURS.items() if part in seen}
     legend(figure, {step if part == "step" else part: c for part, c in shown.items()}, _TITLE_IN)
     return Picture(figure, f"{title}. Stacked bars, measured. {'; '.join(alts)}.")

@@ -32,6 +32,8 @@ def test_the_stall_is_drawn_part_by_part() -> None:
     named = [text.get_text() for text in picture.figure.texts]
     assert "transfer" in named
     assert "slower step" not in named  # it takes no time here
+    tiny = plot_stall(measurement(dict(zip(STALL_PARTS, (0.01, 0.02, 0.01, 2e-5, 0.0), strict=True))))
+    assert "transfer" not in [text.get_text() for text in tiny.figure.texts]  # too short to be seen
     with pytest.raises(CourseError, match="measure a DataLoader"):
         plot_stall(measurement(None))
 
