@@ -12,13 +12,14 @@ from itertools import cycle
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
+from course_lib.bounds import number_in, whole_in
 from course_lib.errors import CourseError
 from course_lib.train.batch import to_device
-from course_lib.train.loading.measurement import LoaderMeasurement, Rate, StallPart
+from course_lib.train.loading.measurement import LoaderMeasurement, Rate, StallPart, Unit
 from course_lib.train.loading.probe import BatchCost, probe
-from course_lib.train.loading.step_bench import Row, Step, StepBench, mean, rates
+from course_lib.train.loading.step_bench import Row, Step, StepBench, mean, rates, step_device
 from course_lib.train.loading.workers import Epochs, open_iterator
 
 Progress = Callable[[float, str], None]
@@ -39,7 +40,8 @@ def measure(
     """Measure how long `step(batch)` waits for `loader`, and split that wait.
 
     Args:
-        loader: a `DataLoader`, or anything that gives batches; its epochs begin anew as often as needed.
+        loader: a `DataLoader`, or anything that gives batches; its epochs begin anew as often as needed. With
+            persistent workers, a pass over it that you have begun is over afterwards.
         step: takes a batch that is on the device. A TrainingStep, an EmulatedStep, or any function.
         budget_s: seconds to measure for, more than 0; each part takes two steps at least.
         repeats: windows of which the median counts and the spread is told, 1 or more.
@@ -47,23 +49,27 @@ def measure(
         progress: hears how far it is, from 0 to 1, and what is being done.
 
     Raises:
-        CourseError: a loader without batches, or settings that make no sense. What the data set or the step
-            raise is passed on. Workers are gone in any case.
+        CourseError: no loader, one without batches, or settings that make no sense. What the data set or the
+            step raise is passed on. Workers are gone in any case.
     """
-    if not budget_s > 0 or repeats < 1:
-        raise CourseError(
-            f"A budget of {budget_s} s and {repeats} repeats measure nothing: give some seconds, and 1 or "
-            "more repeats."
-        )
-    where = torch.device(device if device is not None else getattr(step, "device", "cpu"))
-    bench = StepBench(step, where)
-    tell = progress or _say_nothing
+    number_in(budget_s, "The time for measuring, in seconds,", 0.001, 86_400)
+    whole_in(repeats, "The number of repeats", 1, 1000)
+    _check_loader(loader)
+    bench = StepBench(step, step_device(step, device), counted=_is_batched(loader))
+    with torch.random.fork_rng(devices=[]):
+        return _measured(loader, bench, budget_s, repeats, progress or _say_nothing)
+
+
+def _measured(
+    loader: Iterable[Any], bench: StepBench, budget_s: float, repeats: int, tell: Progress
+) -> LoaderMeasurement:
+    """Each part after the other."""
     tell(0.0, "making a few batches here")
     cost = _cost_of(loader, budget_s)
     ready = list(cost.batches) if cost is not None else _first_batches(loader)
     tell(0.2, "the step alone")
-    on_device = to_device(ready[0], where)
-    step(on_device)  # warms up
+    on_device = to_device(ready[0], bench.device)
+    bench.step(on_device)  # warms up
     alone = _windows(bench, cycle([on_device]), budget_s * ALONE, repeats)
     tell(0.35, "batches that lie ready")
     cached = _windows(bench, cycle(ready), budget_s * CACHED, repeats)
@@ -73,10 +79,11 @@ def measure(
     tell(1.0, "done")
     step_alone_s = mean(alone, "step_s")
     wait_s, transfer_s, step_s = (mean(rows, name) for name in ("wait_s", "transfer_s", "step_s"))
+    unit: Unit = "samples" if any(row.samples for row in rows) else "steps"
     return LoaderMeasurement(
-        alone=Rate.of(rates(alone, repeats)),
-        cached=Rate.of(rates(cached, repeats)),
-        real=Rate.of(rates(rows, repeats, round_of=max(1, num_workers))),
+        alone=Rate.of(rates(alone, repeats), unit),
+        cached=Rate.of(rates(cached, repeats), unit),
+        real=Rate.of(rates(rows, repeats, round_of=max(1, num_workers)), unit),
         step_s=step_s,
         step_alone_s=step_alone_s,
         wait_s=wait_s,
@@ -89,8 +96,8 @@ def measure(
         first_batch_s=tuple(first_batch_s),
         batches=len(rows),
         num_workers=num_workers,
-        device=str(where),
-        emulated=bool(getattr(step, "emulated", False)),
+        device=str(bench.device),
+        emulated=bool(getattr(bench.step, "emulated", False)),
     )
 
 
@@ -118,6 +125,28 @@ def split_stall(
     }
 
 
+def _check_loader(loader: Any) -> None:
+    """Raises CourseError for a data set, whose samples would be taken for batches, and other things."""
+    if isinstance(loader, DataLoader | list | tuple):
+        return
+    is_data = hasattr(loader, "__getitem__") and hasattr(loader, "__len__")
+    if is_data or isinstance(loader, Dataset) or not hasattr(loader, "__iter__"):
+        raise CourseError(
+            f"A {type(loader).__name__} gives no batches: give a DataLoader, or a list of batches."
+        )
+
+
+def _is_batched(loader: Iterable[Any]) -> bool:
+    """Whether the length of what it gives is a number of samples."""
+    return not isinstance(loader, DataLoader) or loader.batch_sampler is not None or bool(loader.batch_size)
+
+
+def _no_batch(loader: Iterable[Any]) -> str:
+    if isinstance(loader, DataLoader):
+        return "The loader gave no batch: check the data set's length and drop_last."
+    return "The batches are used up: a generator gives them once, so give a list or a DataLoader."
+
+
 def _cost_of(loader: Iterable[Any], budget_s: float) -> BatchCost | None:
     if not isinstance(loader, DataLoader):
         return None
@@ -133,7 +162,7 @@ def _first_batches(loader: Iterable[Any]) -> list[Any]:
     with open_iterator(loader) as iterator:
         first = [batch for batch, _ in zip(iterator, range(2), strict=False)]
     if not first:
-        raise CourseError("The loader gave no batch: give one with at least one.")
+        raise CourseError("The loader gave no batch: give a list or a DataLoader with at least one.")
     return first
 
 
@@ -157,7 +186,7 @@ def _real(
             # The first round of batches comes while the workers still start: it does not count.
             first = bench.run(batches, 0.0, at_least=round_of, round_of=round_of)
             if not first:
-                raise CourseError("The loader gave no batch: check the data set's length and drop_last.")
+                raise CourseError(_no_batch(loader))
             first_batch_s.append(started_s + first[0].wait_s)
             left = max(0.0, budget_s - (time.perf_counter() - begin))
             steady = bench.run(batches, left, at_least=2 * round_of, round_of=round_of)

@@ -10,34 +10,37 @@ from typing import Literal, get_args
 from course_lib.units import format_count, format_seconds
 
 StallPart = Literal["reading", "decoding", "collating", "transfer", "slower step"]
+Unit = Literal["samples", "steps"]  # steps where the batches do not tell their samples
 STALL_PARTS: tuple[StallPart, ...] = get_args(StallPart)
 
 MEANING: Mapping[StallPart, str] = {
     "reading": "waiting for files or another storage",
     "decoding": "decoding and transforming samples",
     "collating": "making one batch of the samples",
-    "transfer": "handing the batch over from a worker, and on to the device",
+    "transfer": "handing the batch over, from a worker and on to the device",
     "slower step": "the step itself, slowed down because the loader takes its cores",
 }
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Samples a second: the median over the repeats, and the lowest and highest of them."""
+    """Samples (or steps) a second: the median over the repeats, and the lowest and highest of them."""
 
     median: float
     low: float
     high: float
     repeats: int
+    unit: Unit = "samples"
 
     @classmethod
-    def of(cls, rates: Sequence[float]) -> "Rate":
+    def of(cls, rates: Sequence[float], unit: Unit = "samples") -> "Rate":
         """From at least one repeat."""
-        return cls(statistics.median(rates), min(rates), max(rates), len(rates))
+        return cls(statistics.median(rates), min(rates), max(rates), len(rates), unit)
 
     def __str__(self) -> str:
         return (
-            f"{format_count(self.median)} samples/s ({format_count(self.low)} to {format_count(self.high)})"
+            f"{format_count(self.median)} {self.unit}/s "
+            f"({format_count(self.low)} to {format_count(self.high)})"
         )
 
 
@@ -73,8 +76,11 @@ class LoaderMeasurement:
 
     @property
     def stall_s(self) -> float:
-        """Mean seconds of a step in which the step alone would be over already."""
-        return max(0.0, self.total_s - self.step_alone_s)
+        """Mean seconds of a step in which the step alone would be over already.
+
+        Where the step was faster here than alone, which noise does, its time here counts.
+        """
+        return self.total_s - min(self.step_s, self.step_alone_s)
 
     @property
     def waiting(self) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 import psutil
 
 from course_lib.errors import CourseError
+from course_lib.machine import available_memory_bytes
 from course_lib.train.loading.settings import DEFAULT_PREFETCH, LoaderSettings
 from course_lib.units import format_bytes
 
@@ -29,6 +30,16 @@ class HostMemory:
     worker_bytes: int
     batch_bytes: int
     measured: bool = False
+
+    @classmethod
+    def before_trials(cls, batch_bytes: int, *, forked: bool, free_bytes: int | None = None) -> "HostMemory":
+        """What is known before a worker was seen; `free_bytes` in place of what is free now."""
+        return cls(
+            free_bytes=available_memory_bytes() if free_bytes is None else free_bytes,
+            shared_free_bytes=free_shared_bytes(),
+            worker_bytes=GUESS_FORKED if forked else GUESS_STARTED,
+            batch_bytes=batch_bytes,
+        )
 
     def needed_bytes(self, settings: LoaderSettings) -> int:
         """Private memory of all workers, and the batches that lie ready."""

@@ -5,7 +5,7 @@ looks at a clock in between. It needs no profiler and no rights. Reading and dec
 files and the system's own counters (`train.stage_marks`).
 """
 
-import itertools
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +20,13 @@ from torch.utils.data import DataLoader, IterableDataset
 from course_lib.errors import CourseError
 from course_lib.train.batch import samples_in
 from course_lib.train.stage_marks import SampleWatch, watch_samples
+from course_lib.units import format_seconds
 
 Clock = Callable[[], float]
+Check = Callable[[int, int], None]  # hears after each sample how many of how many of a batch are made
 KEEP = 4  # batches that are kept for replaying
 KEEP_BYTES = 256 * 2**20
+PATIENCE = 10  # budgets that the first batch may take if a second one shall be made
 
 
 @dataclass(frozen=True)
@@ -59,14 +62,19 @@ class BatchCost:
 
 
 def probe(
-    loader: DataLoader[Any], *, budget_s: float = 1.0, most: int = 32, clock: Clock = time.perf_counter
+    loader: DataLoader[Any],
+    *,
+    budget_s: float = 1.0,
+    most: int = 32,
+    limit_s: float = math.inf,
+    clock: Clock = time.perf_counter,
 ) -> BatchCost:
     """Make batches in this process for about `budget_s` seconds: at least one, at most `most`.
 
     The first batch warms up and is not counted if there are more. A stream that can be read only once loses
-    the samples that the probe takes.
+    the samples that the probe takes. What the data set raises gets a note that names the sample.
 
-    Raises CourseError when the loader gives no batch.
+    Raises CourseError when the loader gives no batch, or not even one in `limit_s` seconds.
     """
     rows: list[tuple[float, float, float, float]] = []
     kept: list[Any] = []
@@ -74,16 +82,24 @@ def probe(
     nbytes = 0
     shared_s = shared_cpu_s = 0.0
     with _threads_of_a_worker(loader):
-        samples = _sample_lists(loader)
-        begin = clock()
-        while len(rows) < most and (len(rows) < 2 or clock() - begin < budget_s):
+        begin, patience_s = clock(), min(PATIENCE * budget_s, limit_s / 4)
+
+        def check(made: int, of: int) -> None:
+            if not rows and made < of and clock() - begin > limit_s:
+                raise CourseError(_too_slow(made, of, clock() - begin, limit_s))
+
+        samples = _sample_lists(loader, check)
+        while not rows or (
+            len(rows) < most and clock() - begin < (budget_s if len(rows) > 1 else patience_s)
+        ):
             cpu = time.thread_time()
             try:
                 made, watch = next(samples)
             except StopIteration:
                 break
             t0 = clock()
-            batch = loader.collate_fn(made) if loader.collate_fn is not None else made
+            with _noted("Raised while one batch was made of its samples (collate_fn)."):
+                batch = loader.collate_fn(made) if loader.collate_fn is not None else made
             collate_s = clock() - t0
             blocked_s = min(max(watch.blocked_s, 0.0), watch.unmarked_s)
             read_s = watch.read_s + blocked_s
@@ -127,11 +143,35 @@ def bytes_in(batch: Any) -> int:
     return 0
 
 
-def _sample_lists(loader: DataLoader[Any]) -> Iterator[tuple[Any, SampleWatch]]:
+def _too_slow(made: int, of: int, spent_s: float, limit_s: float) -> str:
+    batch_s = spent_s * of / made
+    return (
+        f"One batch takes about {format_seconds(batch_s)} to make ({made} of {of} samples came in "
+        f"{format_seconds(spent_s)}), more than the {format_seconds(limit_s)} for all trials: give about "
+        f"{math.ceil(batch_s * 10):,} seconds, or a smaller batch."
+    )
+
+
+@contextmanager
+def _noted(note: str) -> Iterator[None]:
+    """Say with an error of the learner's own where it was raised."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        error.add_note(note)
+        raise
+
+
+def _sample(dataset: Any, index: Any) -> Any:
+    with _noted(f"Raised by dataset[{index!r}]."):
+        return dataset[index]
+
+
+def _sample_lists(loader: DataLoader[Any], check: Check) -> Iterator[tuple[Any, SampleWatch]]:
     """The samples of one batch after the other, as collating gets them, with what they took."""
     dataset: Any = loader.dataset
     if isinstance(dataset, IterableDataset):
-        yield from _from_stream(dataset, loader)
+        yield from _from_stream(dataset, loader, check)
         return
     indices = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     at_once = getattr(dataset, "__getitems__", None)
@@ -139,23 +179,28 @@ def _sample_lists(loader: DataLoader[Any]) -> Iterator[tuple[Any, SampleWatch]]:
         watch = SampleWatch()
         with watch_samples(watch):
             if loader.batch_sampler is None:
-                made = dataset[chosen]
+                made = _sample(dataset, chosen)
             elif at_once is not None:
                 made = at_once(chosen)
             else:
-                made = [dataset[index] for index in chosen]
+                made = []
+                for index in chosen:
+                    made.append(_sample(dataset, index))
+                    check(len(made), len(chosen))
         yield made, watch
 
 
-def _from_stream(dataset: Any, loader: DataLoader[Any]) -> Iterator[tuple[Any, SampleWatch]]:
-    stream = iter(dataset)
+def _from_stream(dataset: Any, loader: DataLoader[Any], check: Check) -> Iterator[tuple[Any, SampleWatch]]:
+    stream, size = iter(dataset), loader.batch_size or 1
     while True:
         watch = SampleWatch()
+        made: list[Any] = []
         with watch_samples(watch):
-            if loader.batch_size is None:
-                made = list(itertools.islice(stream, 1))
-            else:
-                made = list(itertools.islice(stream, loader.batch_size))
+            for one in stream:
+                made.append(one)
+                check(len(made), size)
+                if len(made) == size:
+                    break
         if not made or (loader.drop_last and len(made) < (loader.batch_size or 1)):
             return
         yield (made[0] if loader.batch_size is None else made), watch

@@ -7,10 +7,13 @@ from typing import Any, Literal
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
+from course_lib.bounds import whole_in
 from course_lib.errors import CourseError
 
 StartMethod = Literal["fork", "forkserver", "spawn"]
 DEFAULT_PREFETCH = 2
+DEFAULT_BATCH = 32
+MOST_IN_A_BATCH = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -63,25 +66,36 @@ class LoaderSettings:
 
 @dataclass(frozen=True)
 class Source:
-    """What is loaded: a data set and how its samples become batches, apart from any settings."""
+    """What is loaded: a data set and how its samples become batches, apart from any settings.
+
+    `start_method` is the one that a `DataLoader` asked for; None where none did.
+    """
 
     dataset: Dataset[Any]
     batch_size: int | None
     arguments: Mapping[str, Any]  # sampler, collate_fn and the like
+    start_method: StartMethod | None = None
 
     @classmethod
     def of(cls, dataset: Any, batch_size: int | None = None, collate_fn: Any = None) -> "Source":
         """From a data set, or from a `DataLoader`, whose sampler, batches and collating are kept.
 
-        Raises CourseError for something else, for an empty data set, and for a batch size below 1.
+        By default batches have 32 samples, or as many as the data set where it has fewer.
+
+        Raises CourseError for something else, for an empty data set, for a batch size that is no whole number
+        of 1 or more, and for a `collate_fn` that is no function.
         """
-        if batch_size is not None and batch_size < 1:
-            raise CourseError(f"The batch size must be 1 or more, not {batch_size}.")
+        if batch_size is not None:
+            batch_size = whole_in(batch_size, "The batch size", 1, MOST_IN_A_BATCH)
+        if collate_fn is not None and not callable(collate_fn):
+            raise CourseError(
+                f"The collate_fn must be a function of a list of samples, not {collate_fn!r:.60}."
+            )
         if isinstance(dataset, DataLoader):
             return cls._of_loader(dataset, batch_size)
         if isinstance(dataset, IterableDataset):
-            arguments = {"batch_size": batch_size or 32, "collate_fn": collate_fn}
-            return cls(dataset, batch_size or 32, arguments)
+            size = batch_size or DEFAULT_BATCH
+            return cls(dataset, size, {"batch_size": size, "collate_fn": collate_fn})
         is_data = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if not is_data or isinstance(dataset, str | bytes | dict):
             raise CourseError(
@@ -90,7 +104,7 @@ class Source:
             )
         if len(dataset) == 0:
             raise CourseError("The data set is empty: give one with at least one sample.")
-        size = batch_size or 32
+        size = batch_size or min(DEFAULT_BATCH, len(dataset))
         sampler = RandomSampler(dataset, replacement=len(dataset) < size)
         arguments = {"batch_size": size, "sampler": sampler, "collate_fn": collate_fn}
         return cls(dataset, size, arguments)
@@ -102,24 +116,38 @@ class Source:
             "worker_init_fn": loader.worker_init_fn,
             "timeout": loader.timeout,
         }
+        context = loader.multiprocessing_context
+        method = None if context is None else context.get_start_method()
         if batch_size is not None and loader.batch_size is not None:
             kept |= {"batch_size": batch_size, "drop_last": loader.drop_last}
             if not isinstance(loader.dataset, IterableDataset):
                 kept["sampler"] = loader.sampler
-            return cls(loader.dataset, batch_size, kept)
+            return cls(loader.dataset, batch_size, kept, method)
         if isinstance(loader.dataset, IterableDataset):
             kept |= {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
         elif loader.batch_sampler is not None:
             kept["batch_sampler"] = loader.batch_sampler
         else:
             kept |= {"batch_size": None, "sampler": loader.sampler}
-        return cls(loader.dataset, loader.batch_size, kept)
+        return cls(loader.dataset, loader.batch_size, kept, method)
 
-    def loader(self, settings: LoaderSettings, *, endless: bool = False) -> DataLoader[Any]:
-        """A loader with these settings. With `endless`, its sampler begins anew where an epoch ends."""
+    @property
+    def batched(self) -> bool:
+        """Whether what it gives are batches; else a step gets one thing of the data set, as it is."""
+        return self.batch_size is not None or "batch_sampler" in self.arguments
+
+    def loader(
+        self, settings: LoaderSettings, *, endless: bool = False, timeout_s: float = 0.0
+    ) -> DataLoader[Any]:
+        """A loader with these settings. With `endless`, its sampler begins anew where an epoch ends.
+
+        Workers that give no batch for `timeout_s` seconds are an error, unless the source has a limit of its
+        own; 0 waits for ever.
+        """
         given = dict(self.arguments) | settings.arguments()
-        if settings.num_workers == 0:
-            given.pop("timeout", None)  # it is a limit for workers
+        asked = given.pop("timeout", 0)
+        if settings.num_workers:
+            given["timeout"] = asked or timeout_s
         if endless:
             for name in ("batch_sampler", "sampler"):
                 if given.get(name) is not None:

@@ -11,15 +11,27 @@ import torch
 from course_lib.errors import CourseError
 from course_lib.train.loading.settings import Source, StartMethod
 
+IMPORTED = "Put its classes and functions into a .py file and import them, and use no lambda."
+
 
 def best_start_method(source: Source) -> tuple[StartMethod | None, str]:
     """The start method, and why; None is the system's own, as it is set now.
 
+    One that a `DataLoader` asks for is kept.
+
     Raises CourseError when no start method of this system can bring the data set to a worker.
     """
+    asked = source.start_method
+    trouble = why_it_cannot_travel(source)
+    if asked is not None:
+        if trouble is not None and asked != "fork":
+            raise CourseError(
+                f"Your loader starts its workers by {asked}, and this data set cannot travel to such a "
+                f"worker: {trouble}. {IMPORTED}"
+            )
+        return asked, "your loader asks for it"
     now = multiprocessing.get_start_method()
     known = multiprocessing.get_all_start_methods()
-    trouble = why_it_cannot_travel(source)
     cuda_is_used = torch.cuda.is_available() and torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     if now == "fork" and cuda_is_used and trouble is None:
         return "forkserver", "CUDA is in use, and a forked worker must not touch it"
@@ -27,10 +39,7 @@ def best_start_method(source: Source) -> tuple[StartMethod | None, str]:
         return None, ""
     if "fork" in known:
         return "fork", f"the data set cannot travel to a new process ({trouble})"
-    raise CourseError(
-        f"This data set cannot travel to a worker: {trouble}. Put its classes and functions into a .py file "
-        "and import them, and use no lambda."
-    )
+    raise CourseError(f"This data set cannot travel to a worker: {trouble}. {IMPORTED}")
 
 
 def why_it_cannot_travel(source: Source) -> str | None:

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from course_lib.train.loading.measurement import Unit
 from course_lib.train.loading.memory import HostMemory
 from course_lib.train.loading.model import Limit, ThroughputModel
 from course_lib.train.loading.settings import LoaderSettings
@@ -24,6 +25,7 @@ SENTENCES: Mapping[Limit, str] = {
 }
 
 
+NO_STEP_S = 1e-4  # a shorter step is none: its throughput would be noise
 NEARLY = 0.95  # of the step alone: from here on it counts as fed
 COLUMNS = 90  # of printed text: a notebook breaks longer lines in the middle of a word
 
@@ -44,14 +46,17 @@ class Trial:
 class Tuning:
     """The settings that loaded fastest, and what they were chosen from.
 
-    `alone_samples_per_second` is the step without any loading, which no loader can beat. `refused` says which
-    numbers of workers were left out, and why. `reasons` says why each other setting is as it is. `model` is
-    the model after the trials. Times in seconds.
+    `alone_samples_per_second` is the step without any loading, which no loader can beat; None where the step
+    takes no time. `refused` says which numbers of workers were left out, and why; `most_workers` is the
+    largest that could have been tried. `reasons` says why each other setting is as it is. `model` is the
+    model after the trials. `unit` is "steps" where the loader makes no batches, so that samples cannot be
+    counted: then all throughputs are steps a second. `warnings` say what is wrong with the data set or was
+    changed. Times in seconds.
     """
 
     settings: LoaderSettings
     samples_per_second: float
-    alone_samples_per_second: float
+    alone_samples_per_second: float | None
     trials: tuple[Trial, ...]
     model: ThroughputModel
     limit: Limit
@@ -61,6 +66,9 @@ class Tuning:
     batch_samples: float
     seconds: float
     emulated: bool
+    most_workers: int
+    unit: Unit = "samples"
+    warnings: tuple[str, ...] = ()
 
     @property
     def of_alone(self) -> float:
@@ -76,7 +84,10 @@ class Tuning:
                 "The training process is the limit: the step, and "
                 f"{format_seconds(self.model.hand_over_s)} for taking over each batch."
             )
-        return SENTENCES[self.limit]
+        most = ""
+        if self.settings.num_workers == self.most_workers and self.limit in ("storage", "workers"):
+            most = f" {self.most_workers} is the most that was tried."
+        return SENTENCES[self.limit] + most
 
     def predicted(self, num_workers: int) -> float:
         """Samples a second that the model expects with so many workers."""
@@ -93,7 +104,7 @@ class Tuning:
         return json.dumps(asdict(self) | derived)
 
     def _title(self) -> str:
-        speed = f"{format_count(self.samples_per_second)} samples a second"
+        speed = f"{format_count(self.samples_per_second)} {self.unit} a second"
         if self.step_counts:
             kind = "emulated step" if self.emulated else "step"
             speed += f", {100 * self.of_alone:.0f} % of what the {kind} could use"
@@ -102,7 +113,7 @@ class Tuning:
     @property
     def step_counts(self) -> bool:
         """Whether there is a step worth the name; loading is tuned for itself where it takes no time."""
-        return self.model.step_s > 1e-4
+        return self.model.step_s > NO_STEP_S
 
     def _memory_line(self) -> str:
         if not self.settings.num_workers:
@@ -128,9 +139,17 @@ class Tuning:
         return [
             *(f"{name}: {why}" for name, why in self.reasons.items()),
             self._memory_line(),
-            *(f"Left out: {why}." for why in self.refused.values()),
+            *self._left_out(),
             f"Trials: {len(self.trials)}, in {format_seconds(self.seconds)}.",
         ]
+
+    def _left_out(self) -> list[str]:
+        """The fewest workers that do not fit; more of them do not fit either."""
+        if not self.refused:
+            return []
+        number = min(self.refused)
+        more = "" if len(self.refused) == 1 else "; so would more"
+        return [f"Left out: {self.refused[number]}{more}."]
 
     def __str__(self) -> str:
         rows = self._table()
@@ -140,6 +159,7 @@ class Tuning:
             for row in rows
         ]
         lines = [
+            *(line for warning in self.warnings for line in _wrapped(f"Careful: {warning}")),
             *_wrapped(self._title()),
             *trials,
             *(line for note in self._notes() for line in _wrapped(note)),
@@ -155,9 +175,10 @@ class Tuning:
             for row in self._table()
         )
         notes = "<br>".join(html.escape(note) for note in self._notes())
+        careful = "".join(f"<p><b>Careful: {html.escape(warning)}</b></p>" for warning in self.warnings)
         return (
-            f"<p><code>{html.escape(code)}</code><br><b>{html.escape(rest)}</b></p>"
-            f"<table><thead><tr><th>trial</th><th>samples</th><th>start</th><th>why</th></tr></thead>"
+            f"{careful}<p><code>{html.escape(code)}</code><br><b>{html.escape(rest)}</b></p>"
+            f"<table><thead><tr><th>trial</th><th>{self.unit}</th><th>start</th><th>why</th></tr></thead>"
             f"<tbody>{rows}</tbody></table><p>{notes}</p>"
         )
 

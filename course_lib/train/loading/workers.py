@@ -1,7 +1,7 @@
 """How are a loader's workers let go, and how much memory does each of them take?
 
 `open_iterator` starts a pass over a loader and ends its workers with the block, whatever happens in it: an
-exception, a `break` or an interrupt. A worker that does not end within a few seconds is killed.
+exception, a `break` or an interrupt. Workers that do not end within a few seconds, all together, are killed.
 
 An interrupt that comes while the workers are being started or ended waits until that is done: raised between
 the start of a process and the line that notes it, it would leave a worker that nobody knows and nobody ends.
@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-GRACE_S = 5.0
+GRACE_S = 3.0
 
 
 @contextmanager
@@ -120,21 +120,49 @@ def worker_pids(iterator: Iterator[Any]) -> list[int]:
 
 
 def end_workers(iterator: Iterator[Any]) -> None:
-    """End the workers of a `DataLoader` iterator, and wait for their end."""
+    """End the workers of a `DataLoader` iterator, and wait for their end: `GRACE_S` for all of them together.
+
+    PyTorch itself waits for one worker after the other, which takes 5 s for each that is stuck. So it does
+    that in a thread, and whoever is still alive after the common time is killed.
+    """
     processes = []
     for pid in worker_pids(iterator):
         with suppress(psutil.NoSuchProcess):
             processes.append(psutil.Process(pid))
     shut_down = getattr(iterator, "_shutdown_workers", None)  # what the iterator's own __del__ calls
-    try:
-        if shut_down is not None:
+    if shut_down is None:
+        return
+
+    def close() -> None:
+        with suppress(Exception):  # whether the workers are gone is looked at below
             shut_down()
+
+    closing = threading.Thread(target=close, name="end of the workers", daemon=True)
+    closing.start()
+    try:
+        closing.join(GRACE_S)
     finally:
+        if closing.is_alive():
+            _forget_workers(iterator)
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        closing.join(GRACE_S)  # before the next line, which takes the ends of processes from PyTorch
         _, alive = psutil.wait_procs(processes, timeout=GRACE_S)
         for process in alive:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(alive, timeout=GRACE_S)
+
+
+def _forget_workers(iterator: Any) -> None:
+    """Keep PyTorch from taking the end of these workers for a failure: it would raise that anywhere."""
+    from torch import _C  # its own record, from which the end of a worker is told as an error
+
+    if getattr(iterator, "_worker_pids_set", False):
+        iterator._worker_pids_set = False
+        with suppress(ValueError):  # it forgot them itself just now
+            _C._remove_worker_pids(id(iterator))
 
 
 def private_bytes(pids: Iterable[int]) -> int | None:

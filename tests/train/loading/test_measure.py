@@ -12,6 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, Tensor
 from course_lib.errors import CourseError
 from course_lib.train.emulate import EmulatedStep
 from course_lib.train.loading.measure import measure, split_stall
+from course_lib.train.loading.measurement import LoaderMeasurement, Rate
 from course_lib.train.loading.probe import BatchCost, bytes_in, probe
 from course_lib.train.loading.step_bench import Row, rates
 
@@ -67,7 +68,7 @@ def test_every_kind_of_loader_is_measured_and_leaves_nobody_behind(loader: Any, 
     assert found.batches >= 1
     assert (found.stall is None) == isinstance(loader, list)
     assert json.loads(found.to_json())["waiting"] == found.waiting
-    assert "samples/s" in str(found)
+    assert f"{found.real.unit}/s" in str(found)
     assert "<table>" in found._repr_html_()
     if getattr(loader, "persistent_workers", False):
         assert len(list(loader)) == 10, "the loader can be used afterwards"
@@ -88,13 +89,51 @@ def test_workers_are_gone_when_the_step_fails(children: Children) -> None:
 
 def test_what_cannot_be_measured_is_told() -> None:
     loader = DataLoader(Sleeping(), batch_size=4)
-    for settings in ({"budget_s": 0}, {"repeats": 0}):
-        with pytest.raises(CourseError, match="measure nothing"):
-            measure(loader, EmulatedStep(0), **settings)  # type: ignore[arg-type]
+    for settings in ({"budget_s": 0}, {"repeats": 0}, {"budget_s": "6"}):
+        with pytest.raises(CourseError, match="cannot be"):
+            measure(loader, EmulatedStep(0), **settings)
+    for wrong in (Sleeping(), Stream(), TensorDataset(torch.zeros(4)), torch.zeros(4, 3), {"a": 1}, 3):
+        with pytest.raises(CourseError, match="give a DataLoader"):
+            measure(wrong, EmulatedStep(0))  # type: ignore[arg-type]
+    with pytest.raises(CourseError, match=r"EmulatedStep\(0.02\)"):
+        measure(loader, 0.02)  # type: ignore[arg-type]
+    with pytest.raises(CourseError, match="one argument"):
+        measure(loader, lambda: 1)  # type: ignore[arg-type, misc]
+    with pytest.raises(CourseError, match="used up"):
+        measure((torch.zeros(4) for _ in range(2)), EmulatedStep(0), budget_s=0.01)
     with pytest.raises(CourseError, match="no batch"):
         measure(DataLoader(Sleeping(length=3), batch_size=4, drop_last=True), EmulatedStep(0), budget_s=0.1)
     with pytest.raises(CourseError, match="no batch"):
         measure([], EmulatedStep(0), budget_s=0.1)
+
+
+def test_where_there_are_no_batches_steps_are_counted() -> None:
+    plain = DataLoader(TensorDataset(torch.zeros(40, 7)), batch_size=None)
+    found = measure(plain, EmulatedStep(0.001), budget_s=0.2)
+    assert found.alone.unit == found.real.unit == "steps"
+    assert found.real.median <= 1000, "not seven times as many"
+    assert "steps/s" in str(found)
+
+
+def test_the_global_random_state_stays() -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    measure(DataLoader(Sleeping(), batch_size=4, shuffle=True), EmulatedStep(0), budget_s=0.01)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@given(st.tuples(*[st.floats(0, 1)] * 7))
+def test_the_parts_are_the_whole(seconds: tuple[float, ...]) -> None:
+    """Also where the step was faster with its loader than alone."""
+    read_s, decode_s, share_s, wait_s, transfer_s, step_s, alone_s = seconds
+    made = cost(read_s=read_s, decode_s=decode_s, share_s=share_s)
+    rate = Rate(1, 1, 1, 1)
+    for in_process in (False, True):
+        stall = split_stall(made, wait_s, transfer_s, step_s - alone_s, in_process=in_process)
+        found = LoaderMeasurement(
+            rate, rate, rate, step_s, alone_s, wait_s, transfer_s, stall, (), 1, 0, "cpu", emulated=True
+        )
+        assert sum(stall.values()) == pytest.approx(found.stall_s, abs=1e-9)
 
 
 def cost(**seconds: float) -> BatchCost:
