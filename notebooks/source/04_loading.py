@@ -196,7 +196,7 @@ plot_timeline(timelines, title=f"Batches of {few} beside a step of {500 * make_s
 
 # %% [markdown]
 # Orange: a batch is made. Blue: the step has it. The number says which batch. Without a worker the two take turns.
-# One worker makes batches while the step runs, but half as fast as the step uses them. With two, and a core for each,
+# One worker makes batches while the step runs, but half as fast as the step uses them. With two, and a free core for each,
 # the gaps in the blue row all but close. Workers start before the first step, and each keeps up to two batches
 # ready (`prefetch_factor`).
 #

@@ -72,10 +72,12 @@ def test_what_pytorch_says_is_passed_on(provoked: dict[str, ProvokedFault], kind
         assert says in provoked[kind].said
 
 
-def test_a_killed_worker_is_told_by_its_signal(provoked: dict[str, ProvokedFault]) -> None:
-    # Killed at its first sample, when the loader listens and has nothing to fetch from it.
+def test_a_killed_worker_is_told_by_its_end(provoked: dict[str, ProvokedFault]) -> None:
+    # Killed at its first sample: the loader has nothing to fetch from it, and finds no broken connection. On
+    # a very busy machine it may not listen for signals yet, and then finds only that the worker is gone.
     if hasattr(signal, "SIGKILL"):
-        assert re.search(r"\(pid \d+\) is killed by signal: Killed", provoked["killed_worker"].said)
+        end = r"worker \(pid(?:\(s\))? \d+\) (?:is killed by signal: Killed|exited unexpectedly)"
+        assert re.search(end, provoked["killed_worker"].said)
 
 
 BROKEN_CONNECTION = """\
