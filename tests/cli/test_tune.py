@@ -1,7 +1,12 @@
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from course_lib.cli.main import main
@@ -26,6 +31,21 @@ class BrokenInWorkers(Slow):
 class KilledInWorkers(Slow):
     def __getitem__(self, index):
         if torch.utils.data.get_worker_info(): os.kill(os.getpid(), 9)
+        return super().__getitem__(index)
+class ExitsInWorkers(Slow):
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info(): os._exit(9)
+        return super().__getitem__(index)
+class Nothing(Slow):
+    def __getitem__(self, index): return None
+class Talks(Slow):
+    def __getitem__(self, index):
+        os.write(1, b"from a worker\\n" if torch.utils.data.get_worker_info() else b"from here\\n")
+        print("a sample", flush=True)
+        return super().__getitem__(index)
+class Stuck(Slow):
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info(): time.sleep(1e6)
         return super().__getitem__(index)
 class Sizes(Slow):
     def __getitem__(self, index): return torch.zeros(index + 1)
@@ -72,8 +92,8 @@ def test_the_settings_stand_on_top(folder: Path, capsys: pytest.CaptureFixture[s
         ("tune_data:trainset", "There is no 'trainset' in tune_data"),
         ("tune_data:broken", "made no data set (no disk)"),
         ("tune_data:number", "is of type int"),
-        ("tune_data.py:train_set", "Leave the ending out, as in an import: tune_data:train_set"),
-        ("tune_leaves:train_set", "cannot be imported here (4)"),
+        ("nowhere/tune_data.py:train_set", "There is no file nowhere/tune_data.py"),
+        ("tune_leaves:train_set", "cannot be imported here (it called sys.exit(4))"),
         ("os:sep", "A str cannot be loaded from"),
     ],
 )
@@ -89,11 +109,13 @@ def test_what_names_no_data_set_is_told(
     [
         (
             "Broken",
-            "tune_data:Broken raised ValueError (7.jpg is no picture) in tune_data.py, line 10: let one",
+            "raised ValueError (7.jpg is no picture) in tune_data.py, line 10: raised by dataset[",
         ),
-        ("Exits", "raised SystemExit (3) in tune_data.py, line 12"),
-        ("BrokenInWorkers", "raised KeyError ('late') in tune_data.py, line 15"),
+        ("Exits", "raised SystemExit (it called sys.exit(3)) in tune_data.py, line 12"),
+        ("BrokenInWorkers", "raised KeyError ('late') in tune_data.py, line 15: raised in a worker; num"),
+        ("Nothing", "raised while one batch was made of its samples (collate_fn)"),
         pytest.param("KilledInWorkers", "was ended without a word", marks=NO_SIGNALS),
+        pytest.param("ExitsInWorkers", "ended by itself, with exit status 9", marks=NO_SIGNALS),
         ("Sizes", "must be cut or padded to one"),
         ("Stream", "gave no batch"),
     ],
@@ -112,6 +134,42 @@ def test_a_batch_larger_than_the_data_set_is_refused(
 ) -> None:
     assert run("tune_data:train_set", "--batch", "1000000") == 2
     assert "has 100 samples, fewer than a batch of 1,000,000" in capsys.readouterr().err
+
+
+def test_what_the_file_prints_does_not_stand_in_the_answer(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--batch", "4", "--step-ms", "20", "--seconds", "1", "--most-workers", "1", "--json")
+    assert run("tune_data:Talks", *options) == 0
+    told = capfd.readouterr()
+    assert json.loads(told.out)["most_workers"] == 1
+    for said in ("from here", "from a worker", "a sample"):
+        assert said in told.err
+
+
+def test_a_path_names_a_file_in_another_folder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "tune_elsewhere.py").write_text(DATA, encoding="utf-8")
+    (folder / "inside").mkdir()
+    monkeypatch.chdir(folder / "inside")
+    wanted = f"{folder / 'tune_elsewhere.py'}:train_set"
+    assert run(wanted, "--batch", "4", "--seconds", "1", "--most-workers", "0", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["alone_samples_per_second"] is None, "the step takes no time"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="this system ends a process without asking it")
+def test_a_command_that_is_asked_to_end_leaves_no_worker(folder: Path) -> None:
+    command = [sys.executable, "-m", "course_lib", "tune", "tune_data:Stuck", "--batch", "4"]
+    asked = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process, deadline = psutil.Process(asked.pid), time.monotonic() + 120
+    while not (workers := process.children(recursive=True)):
+        assert time.monotonic() < deadline and asked.poll() is None, "no worker was started"  # noqa: PT018
+        time.sleep(0.02)
+    asked.terminate()
+    assert asked.wait(120) == 128 + signal.SIGTERM
+    _, left = psutil.wait_procs(workers, timeout=30)
+    assert left == []
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

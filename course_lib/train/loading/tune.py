@@ -86,8 +86,8 @@ def _fewer(dataset: Any, source: Source, batch_size: int | None) -> list[str]:
     """A warning where the data set is smaller than the batches that are tried by default."""
     if source.dataset is not dataset or batch_size is not None or (source.batch_size or 0) >= DEFAULT_BATCH:
         return []
-    samples = f"{len(dataset)} sample{'' if len(dataset) == 1 else 's'}"
-    return [f"the data set has {samples}, so that batches of {source.batch_size} were tried."]
+    samples = f"{source.batch_size} sample{'' if source.batch_size == 1 else 's'}"
+    return [f"the data set has {samples}, fewer than 32: all of them together were tried as a batch."]
 
 
 @contextmanager

@@ -41,6 +41,22 @@ class Stream(IterableDataset[Tensor]):
             yield torch.tensor([float(index)])
 
 
+class Everything(IterableDataset[Tensor]):
+    """Each worker goes through all of it."""
+
+    def __iter__(self) -> Iterator[Tensor]:
+        for index in range(200):
+            time.sleep(0.005)
+            yield torch.tensor([float(index)])
+
+
+class StuckInWorkers(Sleeping):
+    def __getitem__(self, index: int) -> Tensor:
+        if get_worker_info() is not None:
+            time.sleep(1e6)
+        return super().__getitem__(index)
+
+
 def slow_collate(samples: list[Any]) -> Any:
     time.sleep(0.04)
     return torch.stack(samples)
