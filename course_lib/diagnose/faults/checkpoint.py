@@ -4,6 +4,7 @@ import re
 
 from course_lib.diagnose.faults.dataloader import IN_SHARED_MEMORY
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
+from course_lib.diagnose.finding import Finding
 
 _DAMAGED = fault(
     "checkpoint.file_damaged",
@@ -144,10 +145,48 @@ def _class_missing(around: Around) -> Told | None:
     )
 
 
+_NO_ROOM_FOR = re.compile(r"No\s+space\s+left\s+on\s+device:?\s*['\"](?P<path>[^'\"\n]{1,300})['\"]")
+_CHECKPOINT = re.compile(
+    r"checkpoint|ckpt|torch\.save|serialization|\.(?:pt|pth|bin|safetensors)\b", re.IGNORECASE
+)
+
+
 def _no_space(around: Around) -> Told | None:
     if around.says(*IN_SHARED_MEMORY, "nccl"):
         return None  # shared memory: read elsewhere
-    return Told(_DISK_FULL)
+    match = _NO_ROOM_FOR.search(around.paste.body)
+    if match is None:
+        return Told(_DISK_FULL)
+    path = match["path"]
+    if "pymp-" in path or "torch-shm" in path:
+        return Told(_TEMPORARY_FULL, {"path": path})
+    return Told(_DISK_FULL if _CHECKPOINT.search(around.paste.body) else _other_disk(path), {"path": path})
+
+
+_TEMPORARY_FULL = fault(
+    "host.temporary_folder_full",
+    "The folder for temporary files is full: processes cannot make their sockets there",
+    "multiprocessing (DataLoader workers, too) keeps small files in the temporary folder, most often /tmp. "
+    "Its disk has no room, or no inodes, left.",
+    (
+        "df -h /tmp and df -i /tmp; delete old files of yours there, or set TMPDIR to a folder with room "
+        "before the start.",
+    ),
+    ("--shm-size: it is the disk, not shared memory.", "Fewer checkpoints, if they lie on another disk."),
+    certainty="likely",
+)
+
+
+def _other_disk(path: str) -> Finding:
+    return fault(
+        "host.disk_full",
+        f"The disk (or your quota) is full: {path} could not be written",
+        "The system had no room left for that file. Logs, caches and data sets fill disks as checkpoints do.",
+        "df -h and df -i for that path, on shared systems the quota (quota -s); delete what is not needed, "
+        "or write to another disk.",
+        ("--shm-size.", "GPU memory advice."),
+        evidence=evidence_of({"path": path}),
+    )
 
 
 def _no_folder(around: Around) -> Told | None:

@@ -51,6 +51,27 @@ def secondary(what: str, figures: dict[str, Any], peer: str | None = None) -> Fi
     )
 
 
+def peer_ended_well(figures: dict[str, Any]) -> Finding:
+    """The finding for a rank that lost its peer although no rank failed by itself."""
+    rank = figures["rank"]
+    return fault(
+        "ddp.peer_ended_without_error",
+        f"Rank {rank} still waited when another rank had ended without an error: fewer batches there?",
+        "No rank is known to have failed by itself: only ranks that lost their connection. So the other one "
+        "came to its end, with exit code 0, while the rest still had steps to do. Uneven "
+        "data do that, or a branch that leaves the loop on one rank (early stopping, return, sys.exit(0)).",
+        (
+            "Print len(loader) on every rank and make them equal (DistributedSampler, drop_last=True), or "
+            "train inside `with model.join():`; let all ranks decide together when to stop (all-reduce the "
+            "decision).",
+            "With several machines, look at the report of each: a rank of another one may have failed.",
+        ),
+        ("A longer timeout.", "Debugging the rank that lost the connection."),
+        certainty="likely",
+        evidence=evidence_of(figures),
+    )
+
+
 def _closed(around: Around) -> Told | None:
     if around.says("ncclRemoteError"):
         return None

@@ -102,14 +102,9 @@ def _system(around: Around) -> Told | None:
         return None
     if around.says(*_PEER_GONE):
         return _remote(around)
-    if around.says("no socket interface found", "Bootstrap : no socket"):
-        why = "NCCL found no network interface that it may use."
-        first = (
-            "Unset NCCL_SOCKET_IFNAME, or set it to an interface that ip addr lists on every node (not "
-            "docker0 or lo)."
-        )
-        name = "nccl.no_network_interface"
-    elif around.says(
+    if around.says(*_NO_INTERFACE):
+        return Told(_no_interface(figures), figures)
+    if around.says(
         "Connection refused", "Connection timed out", "No route to host", "Connect to", "connection closed"
     ):
         why = (
@@ -147,6 +142,43 @@ def _system(around: Around) -> Told | None:
     )
 
 
+_NO_INTERFACE = ("no socket interface found", "Bootstrap : no socket")
+_NO_PEER_ACCESS = ("peer access is not supported", "peer mapping resources exhausted")
+
+
+def _no_interface(figures: dict[str, Any]) -> Finding:
+    return fault(
+        "nccl.no_network_interface",
+        "NCCL could not use the network or the system",
+        "NCCL found no network interface that it may use.",
+        "Unset NCCL_SOCKET_IFNAME, or set it to an interface that ip addr lists on every node (not docker0 "
+        "or lo).",
+        (
+            "Reinstalling PyTorch.",
+            "A smaller batch.",
+            "NCCL_P2P_DISABLE=1: that is about copies between the cards of one machine.",
+        ),
+        certainty="likely",
+        evidence=evidence_of(figures),
+    )
+
+
+def _no_peer_access(figures: dict[str, Any]) -> Finding:
+    return fault(
+        "nccl.no_peer_access",
+        "Two cards cannot copy to each other directly, and NCCL tried it",
+        "NCCL printed that peer access between the cards is not supported. Boards, virtual machines (IOMMU, "
+        "ACS) and some consumer cards do not allow it, though the driver may first say that they do.",
+        (
+            "NCCL_P2P_DISABLE=1: the copies then go through host memory, which works and is slower; see "
+            "nvidia-smi topo -p2p r for what the cards may do.",
+        ),
+        ("NCCL_SOCKET_IFNAME: that is about the network.", "Reinstalling PyTorch."),
+        certainty="likely",
+        evidence=evidence_of(figures),
+    )
+
+
 def _shared_memory(figures: dict[str, Any]) -> Finding:
     return fault(
         "nccl.shm_full",
@@ -163,6 +195,8 @@ def _cuda(around: Around) -> Told | None:
     figures = _nccl_figures(around)
     if around.says("Cuda failure 'out of memory'", "Cuda failure 2 'out of memory'", "Failed to CUDA calloc"):
         return None  # read as missing memory
+    if around.says(*_NO_PEER_ACCESS):
+        return Told(_no_peer_access(figures), figures)
     return Told(
         fault(
             "nccl.unhandled_cuda_error",
@@ -211,6 +245,10 @@ def _internal(around: Around) -> Told | None:
     if around.says(*_PEER_GONE):  # a lost peer, renamed on its way up through NCCL
         return _remote(around)
     figures = _nccl_figures(around)
+    if around.says(*_NO_INTERFACE):
+        return Told(_no_interface(figures), figures)
+    if around.says(*_NO_PEER_ACCESS):
+        return Told(_no_peer_access(figures), figures)
     return Told(
         fault(
             "nccl.internal_error",
@@ -230,8 +268,8 @@ def _internal(around: Around) -> Told | None:
 WORDINGS = (
     wording("Duplicate GPU detected", _duplicate),
     wording(("remote process exited or there was a network error", "ncclRemoteError"), _remote),
-    wording(("ncclSystemError", "unhandled system error"), _system),
-    wording(("ncclUnhandledCudaError", "unhandled cuda error"), _cuda),
+    wording(("ncclSystemError", "unhandled system error", "Bootstrap : no socket interface"), _system),
+    wording(("ncclUnhandledCudaError", "unhandled cuda error", "NCCL WARN Cuda failure"), _cuda),
     wording(
         (
             "ncclInvalidUsage",

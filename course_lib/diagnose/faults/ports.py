@@ -9,6 +9,7 @@ from course_lib.diagnose.finding import Finding
 
 _LISTEN_PORT = re.compile(
     r"failedto(?:bindto|listenon(?!any))[^(,]{0,60}?:(?P<bound>\d{1,5})(?!\d)|port(?::|`)(?P<named>\d{1,5})(?!\d)"
+    r"|port(?P<used>\d{1,5})isinuse"
 )
 
 
@@ -43,7 +44,7 @@ def _listen(around: Around) -> Told | None:
     port = _LISTEN_PORT.search(around.paste.lowered)
     numbers = [abs(int(m[1] or m[2] if m.re is ERRNO else m[1])) for m in (errno, code, system) if m]
     figures: dict[str, Any] = {
-        "port": int(port["bound"] or port["named"]) if port else None,
+        "port": int(port["bound"] or port["named"] or port["used"]) if port else None,
         "errno": int(errno["errno"] or errno["python"]) if errno else None,
         "code": int(code["code"]) if code else None,
         "name": name["name"] if name else None,
@@ -138,6 +139,7 @@ WORDINGS = (
             "server socket has failed to bind",
             "EADDRNOTAVAIL",
             "but another process is utilizing it",
+            "is in use by another program, perhaps another training",
         ),
         _listen,
     ),

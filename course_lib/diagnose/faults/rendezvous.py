@@ -47,7 +47,7 @@ _WITHOUT_IPV6 = fault(
     severity="note",
 )
 _CONNECT = re.compile(
-    r"(?:connect\s+to|any\s+network\s+address\s+of|network\s+addresses\s+of)\s+(?:"
+    r"(?:connect\s+to|any\s+network\s+address\s+of|network\s+addresses\s+of|each\s+other\s+at)\s+(?:"
     r"\[(?P<bracketed>[\w.:%-]{1,80})\]:(?P<port_a>\d{1,5})"
     r"|\((?P<named>[\w.:%-]{1,80}),\s*(?P<port_b>\d{1,5})"
     r"|(?P<plain>[\w.%-]{1,80}):(?P<port_c>\d{1,5}))\b"
@@ -149,13 +149,16 @@ _UNKNOWN_NAME = fault(
 
 
 def _clients(around: Around) -> Told:
-    match = re.search(r"(\d{1,6})\s*/\s*(\d{1,6})\s+clients\s+joined", around.paste.body)
+    match = re.search(
+        r"(\d{1,6})\s*/\s*(\d{1,6})\s+clients\s+joined|Only\s+(\d{1,6})\s+of\s+(\d{1,6})\s+ranks\s+came",
+        around.paste.body,
+    )
     barrier = re.search(
         r"world_size\s*=\s*(\d{1,6}),\s*(?:worker_count|num_workers_joined)\s*=\s*(\d{1,6})",
         around.paste.body,
     )
-    joined = int(match[1]) if match else int(barrier[2]) if barrier else None
-    expected = int(match[2]) if match else int(barrier[1]) if barrier else None
+    joined = int(match[1] or match[3]) if match else int(barrier[2]) if barrier else None
+    expected = int(match[2] or match[4]) if match else int(barrier[1]) if barrier else None
     limit = re.search(r"Timed\s+out\s+after\s+(\d{1,8})\s+seconds", around.paste.body)
     figures = {"joined": joined, "world_size": expected, "timeout_s": int(limit[1]) if limit else None}
     if joined is not None and expected is not None and joined > expected:
@@ -258,6 +261,7 @@ WORDINGS = (
     wording(
         (
             "clients joined",
+            "ranks came within",
             "in store based barrier",
             "store based barrier on rank",
             "RendezvousTimeoutError",
@@ -269,6 +273,7 @@ WORDINGS = (
     wording(
         (
             "client socket has failed to connect",
+            "The ranks did not find each other at",
             "client socket has timed out",
             "client socket cannot be initialized to connect",
             "RendezvousConnectionError: The connection to the C10d store has failed",

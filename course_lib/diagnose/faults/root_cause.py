@@ -55,13 +55,15 @@ _AFTER_AN_EXCEPTION = frozenset(
         "torchrun.rank_ended_itself",
     ]
 )
+_NOT_IN_THE_TEXT = "torchrun.rank_failed_error_above"
 _FROM_HERE_CONSEQUENCES = 3
 # Two signs of one thing: the first only follows from the second.
-_SIGN_OF = {
+_BROKEN_CARD = ("hardware.gpu_lost", "hardware.memory_errors", "hardware.nvlink_error", "hardware.xid")
+_SIGN_OF: dict[str, tuple[str, ...]] = {
     "host_oom_killer": ("oom.host_killed",),
-    "cuda.launch_failed": ("hardware.",),
-    "cuda.unknown_error": ("hardware.",),
-    "nccl.unhandled_cuda_error": ("hardware.", "nccl.no_peer_access"),
+    "cuda.launch_failed": _BROKEN_CARD,
+    "cuda.unknown_error": _BROKEN_CARD,
+    "cuda.illegal_memory_access": _BROKEN_CARD,
 }
 
 
@@ -73,10 +75,10 @@ def is_consequence(id: str) -> bool:
 def echoes_last(findings: Sequence[Finding]) -> list[Finding]:
     """The findings, with those that only follow from another one turned into notes without remedies."""
     problems = [finding for finding in findings if finding.severity == "problem"]
-    # That one says that the error is missing; it is there.
-    if any(finding.id == "torchrun.rank_raised_an_error" for finding in problems):
-        problems = [finding for finding in problems if finding.id != "torchrun.rank_failed_error_above"]
-        findings = [finding for finding in findings if finding.id != "torchrun.rank_failed_error_above"]
+    if any(not is_consequence(finding.id) for finding in problems):
+        # One finding says that the error is not in the text; it is there.
+        problems = [finding for finding in problems if finding.id != _NOT_IN_THE_TEXT]
+        findings = [finding for finding in findings if finding.id != _NOT_IN_THE_TEXT]
     if len(problems) < 2:
         return list(findings)
     levels = {finding.id: _level(finding.id, problems) for finding in problems}
@@ -89,9 +91,7 @@ def echoes_last(findings: Sequence[Finding]) -> list[Finding]:
 
 def _level(id: str, problems: Sequence[Finding]) -> int:
     others = [finding.id for finding in problems if finding.id != id]
-    if any(other.startswith(_SIGN_OF.get(id, ("?",))) for other in others):
-        return 1
-    return _LEVELS.get(id, 0)
+    return 1 if any(other in _SIGN_OF.get(id, ()) for other in others) else _LEVELS.get(id, 0)
 
 
 def _echo(finding: Finding, cause: Finding) -> Finding:

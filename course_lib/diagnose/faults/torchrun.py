@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from course_lib.diagnose.faults.exit_signals import BY_SIGNAL
+from course_lib.diagnose.faults.lost_peer import peer_ended_well
 from course_lib.diagnose.faults.rank_errors import failures, first_failure, own_errors
 from course_lib.diagnose.faults.surroundings import last_epoch, last_step
 from course_lib.diagnose.faults.tracebacks import raised
@@ -133,7 +134,7 @@ def _child(around: Around) -> Told:
         if end.rank not in lost:
             return Told(_ended_itself(figures), figures)
         if all(f.rank in lost or f.exitcode == -_NUMBERS["SIGTERM"] for f in failures(around.paste.text)):
-            return Told(_peer_ended_well(figures), figures)
+            return Told(peer_ended_well(figures), figures)
     return Told(_rank_failed(figures), figures)
 
 
@@ -154,35 +155,13 @@ def _ended_itself(figures: dict[str, Any]) -> Finding:
     )
 
 
-def _peer_ended_well(figures: dict[str, Any]) -> Finding:
-    rank = figures["rank"]
-    return fault(
-        "ddp.peer_ended_without_error",
-        f"Rank {rank} still waited when another rank had ended without an error: fewer batches there?",
-        "torchrun's report names no rank that failed by itself: only ranks that lost their connection. So "
-        "the other one came to its end, with exit code 0, while the rest still had steps to do. Uneven "
-        "data do that, or a branch that leaves the loop on one rank (early stopping, return, sys.exit(0)).",
-        (
-            "Print len(loader) on every rank and make them equal (DistributedSampler, drop_last=True), or "
-            "train inside `with model.join():`; let all ranks decide together when to stop (all-reduce the "
-            "decision).",
-            "With several machines, look at the report of each: a rank of another one may have failed.",
-        ),
-        ("A longer timeout.", "Debugging the rank that lost the connection."),
-        certainty="likely",
-        evidence=evidence_of(figures),
-    )
-
-
 def _rank_failed(figures: dict[str, Any]) -> Finding:
     who = "One process" if figures["rank"] is None else f"Rank {figures['rank']}"
     code = figures["exitcode"]
     usage = " Exit code 2 is most often a wrong argument on the command line." if code == 2 else ""
     return fault(
         "torchrun.rank_failed_error_above",
-        f"{who} failed, as torchrun reports"
-        if figures["raised"]
-        else f"{who} failed; its own error is not in this text",
+        f"{who} failed; its own error is not in this text",
         "torchrun reports that a process ended with exit code "
         f"{code if code is not None else '(not given)'}, and its traceback is the launcher's. The cause "
         f"was printed by the process itself, earlier.{usage}",

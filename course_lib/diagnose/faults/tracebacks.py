@@ -40,6 +40,12 @@ _LABELS = (
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
 _REPORTED_RANK = re.compile(r"^\s*rank\s*:\s*(?P<rank>\d{1,6})\s*\(local_rank")
 _SPAWNED_RANK = re.compile(r"-- Process (?P<rank>\d{1,6}) terminated with the following error")
+# What the course's own launch says of a rank, in its error or its table.
+_LAUNCHED = re.compile(
+    r"\bRank (?P<rank>\d{1,6}) failed: (?P<name>[A-Za-z_][\w.]{0,120})(?:: (?P<text>.{0,2000}?))?"
+    r"(?: \((?P<where>[^()\n]{1,200}, line \d{1,7}(?:, in [^()\n]{1,120})?)\))?"
+    r"(?:\.(?: Ranks? [\d, ]{1,200} ended as a consequence\.)?)?$"
+)
 _WRAPPED = re.compile(r"Caught [\w.]{2,80} in (?:DataLoader worker process|replica|pin memory thread)")
 LAUNCHERS = (
     "ChildFailedError",
@@ -159,6 +165,9 @@ class _Printer:
             self.rank = None  # the report of that rank has none
         elif match := _REPORTED_RANK.match(text) or _SPAWNED_RANK.search(text):
             self.rank = int(match["rank"])
+        elif match := _LAUNCHED.search(text.rstrip()):
+            over, self.tentative = self.chain, False
+            self.chain = [_launched(match, number, time)]
         elif (match := _ALONE.match(text)) and _is_raised(match):
             over, self.rank_of_traceback, self.tentative = self.chain, None, False
             self.chain = [_made(self, match, number, time, "")]
@@ -209,7 +218,16 @@ def _made(printer: _Printer, match: re.Match[str], number: int, time: str, where
             break
     else:
         who = "" if rank is None else f"Rank {rank}"
-    return Raised(match["name"], (match["text"] or "").strip(), who, rank, where, number, time)
+    text = (match["text"] or "").strip()
+    if told := _LAUNCHED.match(text):
+        return _launched(told, number, time)
+    return Raised(match["name"], text, who, rank, where, number, time)
+
+
+def _launched(match: re.Match[str], number: int, time: str) -> Raised:
+    rank = int(match["rank"])
+    where, text = match["where"] or "", (match["text"] or "").strip()
+    return Raised(match["name"], text, f"Rank {rank}", rank, where, number, time)
 
 
 def _is_own(path: str) -> bool:
