@@ -12,6 +12,7 @@ what torchrun sets, chooses device and backend, and always takes the group down 
 import atexit
 import errno
 import gc
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -83,7 +84,7 @@ class Ranks:
         if self.backend == "gloo":
             pair = pair.cpu()
         dist.all_reduce(pair)
-        return float(pair[0] / pair[1])
+        return float(pair[0] / pair[1]) if pair[1] else math.nan
 
     def once(self, action: Callable[[], object]) -> None:
         """Let rank 0 do something, such as saving a checkpoint, while the others wait for its end.
@@ -143,11 +144,15 @@ def process_group(
     if dist.is_initialized():
         yield Ranks(dist.get_rank(), local_rank, dist.get_world_size(), chosen, dist.get_backend())
         return
-    name = backend or BACKENDS.get(chosen.type, "gloo")
+    name = backend or BACKENDS[chosen.type]
     if not dist.is_backend_available(name):
         raise CourseError(
             f"This torch has no backend {name!r}: use one of {', '.join(available_backends()) or 'none'}. "
             "gloo works on every system, for tensors on the CPU."
+        )
+    if name in ("nccl", "xccl") and name != BACKENDS[chosen.type]:
+        raise CourseError(
+            f"The backend {name} moves tensors of a card, and this rank works on the {chosen.type}: use gloo."
         )
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
@@ -200,6 +205,8 @@ def _read_environment(environment: Mapping[str, str]) -> tuple[int, int, int]:
         if not re.fullmatch(r"\d+", environment[name].strip()):
             raise CourseError(f"{name} is {environment[name]!r}: it must be a whole number, 0 or more.")
         numbers[name] = int(environment[name])
+    if numbers["MASTER_PORT"] > 65535:
+        raise CourseError(f"MASTER_PORT is {numbers['MASTER_PORT']}: ports end at 65535; 29500 is usual.")
     rank, world_size = numbers["RANK"], numbers["WORLD_SIZE"]
     if not 0 <= rank < world_size:
         raise CourseError(
@@ -219,6 +226,14 @@ def _device(device: str | None, local_rank: int) -> torch.device:
                 "as many ranks as there are cards (torchrun --nproc-per-node), or use device='cpu'."
             )
         return torch.device("cuda", local_rank)
+    if kind not in BACKENDS:
+        raise CourseError(f"There is no device {device!r} for ranks: use one of {', '.join(BACKENDS)}.")
+    available: Mapping[str, Callable[[], bool]] = {
+        "mps": torch.backends.mps.is_available,
+        "xpu": torch.xpu.is_available,
+    }
+    if kind in available and not available[kind]():
+        raise CourseError(f"There is no {kind} device on this computer: use device='cpu'.")
     return torch.device(kind)
 
 
@@ -248,4 +263,4 @@ def _told(error: Exception, world_size: int, timeout_s: float) -> str:
             "network let them through?"
         )
     first = (text.strip().splitlines() or [type(error).__name__])[0]
-    return f"The {world_size} ranks could not form a group ({first})."
+    return f"The {world_size} rank{'s' * (world_size != 1)} could not form a group ({first})."

@@ -1,5 +1,6 @@
 """A process as one rank: a group of one, and every reason why a group cannot come together, for real."""
 
+import math
 import socket
 from collections.abc import Iterator
 
@@ -37,6 +38,7 @@ def test_without_torchrun_it_is_a_group_of_one(capsys: pytest.CaptureFixture[str
         assert (ranks.rank, ranks.local_rank, ranks.world_size) == (0, 0, 1)
         assert (ranks.backend, ranks.device.type, ranks.is_first) == ("gloo", "cpu", True)
         assert ranks.mean(6.0, 4) == 1.5
+        assert math.isnan(ranks.mean(1.0, 0)), "of no sample there is no mean"
         ranks.print("once")
         done: list[int] = []
         ranks.once(lambda: done.append(1))
@@ -106,6 +108,7 @@ def test_rank_0_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         ({"RANK": "two"}, "RANK is 'two': it must be a whole number"),
         ({"WORLD_SIZE": "0"}, "world size is too small"),
         ({"MASTER_PORT": "-1"}, "MASTER_PORT is '-1'"),
+        ({"MASTER_PORT": "99999"}, "MASTER_PORT is 99999: ports end at 65535"),
     ],
 )
 def test_values_that_cannot_be_are_refused_at_once(
@@ -123,6 +126,20 @@ def test_a_backend_or_card_that_is_not_there_is_told(monkeypatch: pytest.MonkeyP
     ):
         pass
     with pytest.raises(CourseError, match="more than 0 s"), process_group(timeout_s=0):
+        pass
+    with (
+        pytest.raises(CourseError, match=r"no device 'tpu'.*cuda, xpu, cpu, mps"),
+        process_group(device="tpu"),
+    ):
+        pass
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(CourseError, match=r"no mps device.*device='cpu'"), process_group(device="mps"):
+        pass
+    monkeypatch.setattr(torch.distributed, "is_backend_available", lambda name: True)
+    with (
+        pytest.raises(CourseError, match="nccl moves tensors of a card"),
+        process_group("nccl", device="cpu"),
+    ):
         pass
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

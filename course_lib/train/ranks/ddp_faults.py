@@ -213,7 +213,7 @@ FIRST_ERRORS: Mapping[str, tuple[Kind, str]] = {
     "hang": ("hung", r"Rank 1 hung: .*in _read_a_batch_that_never_comes"),
     "uneven_data": ("exception", r"Rank 0 failed: .*rank 1 had come to its end"),
     "mismatched_shapes": ("exception", r"Rank 1 failed: .*sizes \[9, 4\]"),
-    "unused_parameters": ("exception", r"finished reduction.*unused_parameters"),
+    "unused_parameters": ("exception", r"finished reduction.*not used in producing loss"),
     "exception": ("exception", r"Rank 1 failed: IndexError: Target 12 is out of bounds"),
     "out_of_memory": ("exception", r"Rank 1 failed: .*(memory|alloc)"),
     "full_disk": ("exception", r"Rank 0 failed: .*training\.pt cannot be written"),

@@ -4,13 +4,15 @@
     run.values  # what each rank returned
 
 The agent and its ranks are child processes: a free port is found, what they print appears with the rank's
-number, and after a failure, a time limit, an interrupt or the end of the notebook's kernel none of them is
-left. What is launched is imported by each rank: a module, never a notebook cell.
+number, and at the end, after a failure, a time limit, an interrupt or the end of the notebook's kernel too,
+none of them is left, nor what they started. What is launched is imported by each rank: a module, never a
+notebook cell.
 """
 
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -18,24 +20,30 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib import invalidate_caches
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
 
 from course_lib.errors import CourseError
-from course_lib.machine import usable_memory_bytes
 from course_lib.train.child import read_answer
+from course_lib.train.ranks.launch_family import kill_family
 from course_lib.train.ranks.launch_result import LaunchError, LaunchRun, Outcome, sort_errors
+from course_lib.train.ranks.launch_target import (
+    CALL_IN_TURN,
+    LAUNCHES,
+    check_settings,
+    check_target,
+    modules_of,
+    within,
+)
 from course_lib.units import format_seconds
 
-MOST_RANKS = 16
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[3])
 _GRACE_S = 3.0  # for ranks that are told to end, before they are killed
+_LOGGED = re.compile(r"[WE]\d{4} \d\d:\d\d:\d\d\.\d+ \d+ \S*torch.distributed.elastic")
 _LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 OnLine = Callable[[int | None, str], None]
@@ -45,11 +53,6 @@ def print_line(rank: int | None, line: str) -> None:
     """Print a line with its rank's number, as it comes; the agent's own lines are left out."""
     if rank is not None:
         print(f"[rank {rank}] {line}")
-
-
-def most_ranks() -> int:
-    """How many ranks this computer has memory for, at about 1 GiB each: 2 in any case, 4 from 4 GiB on."""
-    return min(MOST_RANKS, max(2, usable_memory_bytes() // 2**30))
 
 
 def launch(
@@ -82,7 +85,10 @@ def launch(
         LaunchError: `check`, and a rank failed or the time is over. Its sentence is the first rank's own
         error.
     """
-    _check(target, nproc, args, time_limit_s, max_restarts)
+    check_target(target, arguments, args)
+    check_settings(nproc, time_limit_s, max_restarts)
+    run_id = uuid.uuid4().hex
+    launches = within(run_id, modules_of(target, arguments))
     with tempfile.TemporaryDirectory(prefix="course_launch_", ignore_cleanup_errors=True) as folder:
         path = Path(folder) / "order.json"
         order = {
@@ -91,7 +97,8 @@ def launch(
             "arguments": dict(arguments or {}),
             "args": list(args),
             "max_restarts": max_restarts,
-            "run_id": uuid.uuid4().hex,
+            "run_id": run_id,
+            "launched_by": os.getpid(),
             "path": [str(Path(entry).resolve()) for entry in sys.path],
         }
         try:
@@ -101,7 +108,7 @@ def launch(
                 "The arguments must be plain data: numbers, texts, lists and dictionaries."
             ) from None
         begin = time.monotonic()
-        agent = _Agent(path, environment or {}, on_line)
+        agent = _Agent(path, run_id, {LAUNCHES: launches, **(environment or {})}, on_line)
         try:
             in_time = agent.wait(begin + time_limit_s)
         finally:
@@ -126,48 +133,20 @@ def launch_in_turn(
     Returns:
         For each call, what each rank returned.
     """
-    for target, _ in calls:
-        _check(target, nproc, (), 1.0, 0)
+    for target, its in calls:
+        check_target(target, its, ())
     arguments = {"calls": [(target, dict(its)) for target, its in calls]}
-    run = launch("course_lib.train.ranks.launch_rank:call_in_turn", nproc, arguments=arguments, **settings)
+    run = launch(CALL_IN_TURN, nproc, arguments=arguments, **settings)
     return [list(values) for values in zip(*run.values, strict=True)]
-
-
-def _check(target: str, nproc: int, args: Sequence[str], time_limit_s: float, max_restarts: int) -> None:
-    if not isinstance(target, str):
-        raise CourseError(
-            f"{target!r} cannot be launched: each rank is a process of its own that imports its code, so "
-            "write "
-            'the function into a .py file, and name it as "module:function".'
-        )
-    module, _, name = target.partition(":")
-    invalidate_caches()  # the file may have been written a moment ago
-    try:
-        found = module and find_spec(module) is not None
-    except (ImportError, ValueError):
-        found = False
-    if not found:
-        raise CourseError(f"The module {module!r} cannot be imported: check its name and its folder.")
-    if ":" in target and not name.isidentifier():
-        raise CourseError(f'{target!r} is no function to import: write "module:function".')
-    if name and args:
-        raise CourseError("A function takes `arguments`; `args` are for a module.")
-    if nproc > most_ranks():
-        raise CourseError(
-            f"{nproc} ranks take about 1 GiB of memory each, and there is room for {most_ranks()} here: "
-            "start fewer."
-        )
-    if nproc < 1 or not time_limit_s > 0 or max_restarts < 0:
-        raise CourseError(
-            f"Give 1 rank or more, a positive time limit, and 0 restarts or more, not {nproc}, "
-            f"{time_limit_s} s and {max_restarts}."
-        )
 
 
 class _Agent:
     """The running agent, its lines, and the end of its whole family."""
 
-    def __init__(self, order: Path, environment: Mapping[str, str], on_line: OnLine | None) -> None:
+    def __init__(
+        self, order: Path, run_id: str, environment: Mapping[str, str], on_line: OnLine | None
+    ) -> None:
+        self._run_id = run_id
         self.lines: list[tuple[int | None, str]] = []
         self._on_line = on_line
         self._waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -211,32 +190,35 @@ class _Agent:
                     self._on_line(rank, text)
 
     def end(self) -> None:
-        """Let no process of the family outlive this: ask, close their input, kill."""
-        family = _family(self.process)
+        """Let no process of the launch outlive this: ask, close their input, kill."""
         if self.process.poll() is None:
+            children = _children(self.process)
             with suppress(OSError):
                 self.process.terminate()
-            _wait_for(family, _GRACE_S)
+            psutil.wait_procs(children, timeout=_GRACE_S)
         if self.process.stdin:
             with suppress(OSError):
                 self.process.stdin.close()
-        for process in {*family, *_family(self.process)}:
+        for process in _children(self.process):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.kill()
         self.process.wait()
-        _wait_for(family, _GRACE_S)
+        kill_family(self._run_id, _GRACE_S)
         self._reader.join(_GRACE_S)
         if self.process.stdout:
             self.process.stdout.close()
 
 
 def split_line(line: str) -> tuple[int | None, str]:
-    """The rank that printed a line of the agent's output, None for the agent itself, and the line."""
+    """The rank that printed a line of the agent's output, None for the agent itself, and the line.
+
+    Where a rank's last line has no end, what the agent then logs stands behind it, and is left out.
+    """
     if line.startswith("[rank "):
         number, _, text = line[6:].partition("] ")
         if number.isdigit():
-            return int(number), text
+            return int(number), _LOGGED.split(text)[0]
     return None, line
 
 
@@ -256,18 +238,14 @@ def _environment(more: Mapping[str, str]) -> dict[str, str]:
         environment["USE_LIBUV"] = "0"
     if sys.platform in _LOOPBACK:  # the ranks are on one computer, whatever its name resolves to
         environment.setdefault("GLOO_SOCKET_IFNAME", _LOOPBACK[sys.platform])
-    return environment | dict(more)
+    return environment | {name: str(value) for name, value in more.items()}
 
 
-def _family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def _children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     try:
         return [*psutil.Process(process.pid).children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
-
-
-def _wait_for(family: Iterable[psutil.Process], seconds: float) -> None:
-    psutil.wait_procs(list(family), timeout=seconds)
 
 
 def _read_run(
@@ -280,7 +258,10 @@ def _read_run(
     earlier = tuple(sort_errors(*_read_attempt(folder, nproc, past)) for past in range(attempt))
     told = read_answer(folder / "agent.json")
     statuses = {int(rank): code for rank, code in told.get("statuses", {}).items()}
-    if limit_s is None and status == 0:
+    if told and not told.get("stopped"):  # all have ended, and those that are not named with 0
+        statuses = dict.fromkeys(range(nproc), 0) | statuses
+    told_all = ":" not in order["target"] or all(report["state"] == "done" for report in reports)
+    if limit_s is None and status == 0 and told_all:
         values = tuple(report.get("value") for report in reports)
         return LaunchRun(order["target"], nproc, "done", seconds, values, (), earlier, tuple(agent.lines))
     outcome: Outcome = "failed" if limit_s is None else "timed out"

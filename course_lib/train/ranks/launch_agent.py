@@ -4,16 +4,17 @@
 
 It starts the ranks, passes on what they print, starts all anew after a failure where the order allows it, and
 writes the exit statuses of those that failed beside the order. When its standard input closes, whoever
-launched it is gone, and it ends with its ranks; the folder of the order, which nobody else removes then, too.
+launched it is gone, and it ends with its ranks and what they started; the folder of the order, which nobody
+else removes then, too.
 """
 
 import functools
 import json
 import os
 import shutil
-import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend as backend
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from course_lib.train.ranks.launch_family import kill_family
 
 PREFIX = "[rank ${rank}] "
 
@@ -55,25 +58,53 @@ def run(order: dict[str, Any], path: Path) -> dict[str, Any]:
     return {"statuses": {}}
 
 
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)  # the agent ends its ranks, which have seen the same
+class _End(threading.Thread):
+    """Waits until standard input closes, and then ends all: the processes, the folder, this process."""
+
+    def __init__(self, folder: Path, order: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self._folder, self._run_id, self._parent = folder, order["run_id"], order["launched_by"]
+        self._has_begun = threading.Event()
+
+    def run(self) -> None:
+        """Until then, nothing."""
+        while os.read(0, 4096):
+            pass
+        self._has_begun.set()
+        kill_family(self._run_id)
+        deadline = time.monotonic() + 5  # the input closes a moment before the parent is gone
+        while self._folder.exists() and time.monotonic() < deadline:
+            self._remove_folder()
+            time.sleep(0.02)
+        os._exit(1)
+
+    def let_it_end(self) -> None:
+        """Before this process ends of itself: where the end has begun, let it come to its own."""
+        if self._has_begun.is_set():
+            self.join()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        """Remove it when whoever started this process has ended; on POSIX another one is the parent then."""
+        if not psutil.pid_exists(self._parent) or (os.name == "posix" and os.getppid() != self._parent):
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _is_gone(parent: int) -> bool:
-    """Whether the process that started this one has ended; on POSIX another one is the parent then."""
-    return os.getppid() != parent or not psutil.pid_exists(parent)
+def main() -> int:
+    """Carry out the order whose path is the argument; the exit status."""
+    path = Path(sys.argv[1])
+    order = json.loads(path.read_text(encoding="utf-8"))
+    end = _End(path.parent, order)
+    end.start()
+    try:
+        answer = run(order, path)
+        path.with_name("agent.json").write_text(json.dumps(answer), encoding="utf-8")
+    finally:
+        end.let_it_end()
+    return 1 if answer["statuses"] or answer.get("stopped") else 0
 
 
 if __name__ == "__main__":
-    launched_by = os.getppid()
-    order_path = Path(sys.argv[1])
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    answer = run(json.loads(order_path.read_text(encoding="utf-8")), order_path)
-    order_path.with_name("agent.json").write_text(json.dumps(answer), encoding="utf-8")
-    if _is_gone(launched_by):
-        shutil.rmtree(order_path.parent, ignore_errors=True)
-    else:
-        sys.stdout.flush()
-    os._exit(1 if answer["statuses"] or answer.get("stopped") else 0)  # no reading thread holds it up
+    status = main()
+    sys.stdout.flush()
+    os._exit(status)  # no reading thread holds it up

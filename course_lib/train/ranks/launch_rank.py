@@ -24,6 +24,12 @@ from typing import Any, NoReturn
 from course_lib.errors import CourseError
 from course_lib.train.ranks.launch_result import is_own_code
 
+LONGEST_LINE = 300
+_IN_WORKER = re.compile(r"Caught \w+ (in .+?)\.?\nOriginal Traceback")
+_FRAME = re.compile(r'^  File "(.+?)", line (\d+), in (.+)', re.MULTILINE)
+_WORKER_ERROR = re.compile(r'^  File ".+\n(?:    .*\n)*(\S.*)', re.MULTILINE)
+"""The line below the last frame of a traceback."""
+
 
 def run(order: dict[str, Any], report: Path) -> int:
     """Run the target of an order, and write the report; the exit status."""
@@ -36,12 +42,22 @@ def run(order: dict[str, Any], report: Path) -> int:
     except SystemExit as end:
         code = end.code
         status = 0 if code is None else code if isinstance(code, int) else 1
-        told = {"state": "done", "value": None} if not status else _failure(end, f"it exited with {code}")
+        told = (
+            {"state": "done", "value": None}
+            if not status
+            else _failure(end, f"it ended with sys.exit({code!r})")
+        )
     except CourseError as error:
         status, told = 1, _failure(error, str(error))
     except BaseException as error:
         traceback.print_exc()
-        status, told = 1, _failure(error, f"{type(error).__name__}: {first_line(error)}".rstrip(": "))
+        text = f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+        if isinstance(error, EOFError) and "reading a line" in text:
+            text += ": a rank has no keyboard for input() to read"
+        status, told = 1, _failure(error, text)
+        # The frames hold what is still open. A loader that the garbage collector ends, together with all else
+        # that is in its cycles, waits 5 s for each of its workers.
+        traceback.clear_frames(error.__traceback__)
     write_report(report, told)
     return status
 
@@ -77,9 +93,24 @@ def call_in_turn(calls: list[tuple[str, dict[str, Any]]]) -> list[Any]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error, without the place in torch's own sources and gloo's general advice."""
-    line = (str(error).strip().splitlines() or [""])[0]
-    return re.sub(r"\[\S*\.cc:\d+\] ?", "", line).partition(" This is typically caused by")[0]
+    """What an error says first: whole sentences, without the place in torch's own sources and gloo's advice.
+
+    Of an error in a worker of a loader, which comes as a text with its traceback, it is the worker's own.
+    """
+    text = str(error).strip()
+    caught = _IN_WORKER.match(text)
+    if caught:
+        worker = _WORKER_ERROR.findall(text)
+        kind, _, said = worker[-1].partition(": ") if worker else ("", "", "")
+        if kind.rpartition(".")[2] != type(error).__name__:  # one that torch could not make anew
+            said = worker[-1] if worker else ""
+        return f"{said.rstrip('. ')}, {caught[1]}".lstrip(", ")
+    line = (text.splitlines() or [""])[0].rstrip()
+    line = re.sub(r"\[\S*\.cc:\d+\] ?", "", line).partition(" This is typically caused by")[0]
+    if len(line) <= LONGEST_LINE:
+        return line
+    sentences = re.match(r".*[.!?](?=\s)", line[:LONGEST_LINE])
+    return sentences[0] if sentences else line[:LONGEST_LINE].rpartition(" ")[0] + " ..."
 
 
 def write_report(path: Path, told: dict[str, Any]) -> None:
@@ -93,22 +124,28 @@ def write_report(path: Path, told: dict[str, Any]) -> None:
 
 
 def _failure(error: BaseException, text: str) -> dict[str, Any]:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if is_own_code(frame.filename)]
-    where = f"{Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}" if own else ""
+    frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
+    if _IN_WORKER.match(str(error)):
+        frames = [(file, int(line), name) for file, line, name in _FRAME.findall(str(error))] or frames
+    own = [frame for frame in frames if is_own_code(frame[0])]
+    where = f"{Path(own[-1][0]).name}, line {own[-1][1]}, in {own[-1][2]}" if own else ""
     trace = "".join(traceback.format_exception(error))
     return {"state": "failed", "text": text, "where": where, "trace": trace, "time": time.time()}
 
 
 def end_with_parent() -> None:
-    """End this process as soon as its standard input is closed."""
+    """End this process as soon as its standard input is closed. For the target, it is empty from now on."""
+    try:
+        watched = os.dup(0)
+    except OSError:  # there is no standard input
+        return
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
 
     def wait_for_the_end() -> None:
-        try:
-            while os.read(0, 4096):
-                pass
-        except OSError:  # there is no standard input
-            return
+        while os.read(watched, 4096):
+            pass
         os._exit(1)
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()

@@ -62,14 +62,7 @@ class RankError:
 
     def __str__(self) -> str:
         where = f" ({self.where})" if self.where else ""
-        verb = {
-            "exception": "failed",
-            "killed": "was killed",
-            "hung": "hung",
-            "exited": "ended",
-            "ended": "ended",
-        }[self.kind]
-        return f"Rank {self.rank} {verb}: {self.text.rstrip('.')}{where}"
+        return f"Rank {self.rank} {VERBS[self.kind]}: {self.text.rstrip('.')}{where}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +107,7 @@ class LaunchRun:
             self.restarts
         )
         lines = [
-            f"{self.target} on {self.world_size} ranks: {self.outcome} after "
+            f"{self.target} on {self.world_size} rank{'s' * (self.world_size != 1)}: {self.outcome} after "
             f"{format_seconds(self.seconds)}{again}"
         ]
         lines += [
@@ -158,25 +151,30 @@ def sort_errors(
     Args:
         reports: of each rank, in order, what it wrote about itself: "state" is "absent", "running", "done"
             or "failed", the last with "text", "where", "trace" and "time" in seconds.
-        statuses: exit status of the ranks that the agent saw fail, as far as known; negative for a signal.
+        statuses: exit status of the ranks, as far as the agent knows it; negative for a signal.
         stacks: where a rank was when it was told to end.
         late: what to say of a rank that was not done when the others gave up or the time was over.
     """
     found: list[tuple[tuple[int, float], RankError]] = []
     silent = os.name == "posix" and not late  # there, a rank that is asked to end leaves its stack
     waited = any(r["state"] == "failed" and WAITED.search(r["text"]) for r in reports)
+    asked = _asked_to_end(reports, stacks, statuses, waited)
     for rank, report in enumerate(reports):
-        status = statuses.get(rank, 0)
+        status = statuses.get(rank)
+        is_busy = report["state"] in ("running", "absent")
         if report["state"] == "failed":
             text = report["text"]
-            secondary = bool(LOST_PEER.search(text) or WAITED.search(text))
+            secondary = _follows(report)
             order = (4 if WAITED.search(text) else 3 if secondary else 1, report["time"])
             error = RankError(rank, "exception", text, report["where"], secondary, report["trace"])
-        elif rank not in stacks and (status < 0 or (report["state"] == "running" and silent)):
+        elif rank not in asked and status is not None and status < 0:
             order, error = (0, 0.0), RankError(rank, "killed", _signal(status), "")
-        elif status > 0:
-            order, error = (1, 0.0), RankError(rank, "exited", f"exit status {status}", "")
-        elif report["state"] in ("running", "absent") and (late or rank in stacks):
+        elif rank not in asked and status is not None and (status > 0 or is_busy):
+            text = f"exit status {status}" + ", and it did not say that it was done" * (status == 0)
+            order, error = (1, 0.0), RankError(rank, "exited", text, "")
+        elif rank not in asked and report["state"] == "running" and silent:
+            order, error = (0, 0.0), RankError(rank, "killed", _signal(0), "")
+        elif is_busy and (late or rank in asked):
             stack = stacks.get(rank, "")
             hung = (late or waited) and not in_a_collective(stack)
             text = late or (
@@ -197,6 +195,28 @@ def sort_errors(
     return tuple(errors)
 
 
+def _follows(report: Mapping[str, Any]) -> bool:
+    """Whether a rank's exception is the consequence of another's end."""
+    return bool(LOST_PEER.search(report["text"]) or WAITED.search(report["text"]))
+
+
+def _asked_to_end(
+    reports: Sequence[Mapping[str, Any]], stacks: Mapping[int, str], statuses: Mapping[int, int], waited: bool
+) -> set[int]:
+    """The ranks that the agent ended, since another failed: they left their stack, or could not yet.
+
+    A rank that still starts leaves none, nor does one that handles SIGTERM itself. It was the agent's where
+    another rank has an error of its own, or waited in vain for this one.
+    """
+    own = any(not _follows(report) for report in reports if report["state"] == "failed") or any(
+        status not in (0, -signal.SIGTERM) and rank not in stacks and reports[rank]["state"] != "failed"
+        for rank, status in statuses.items()
+    )
+    if not (own or waited):
+        return set(stacks)
+    return {*stacks, *(rank for rank, status in statuses.items() if status == -signal.SIGTERM)}
+
+
 def place_in(stack: str) -> str:
     """The innermost line of a faulthandler stack that is neither torch's nor the standard library's."""
     for path, line, name in re.findall(r'File "(.+?)", line (\d+) in (.+)', stack):
@@ -212,7 +232,7 @@ def is_own_code(path: str) -> bool:
         "/site-packages/" in plain
         or re.search(r"/lib/python3[^/]*/", plain)
         or plain.startswith("<")
-        or plain.endswith("train/ranks/launch_rank.py")
+        or re.search(r"/train/ranks/launch(_\w+)?\.py$", plain)
     )
 
 

@@ -2,7 +2,9 @@
 would be.
 """
 
+import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +17,7 @@ from torch import nn
 
 from course_lib.train import ddp_script
 from course_lib.train.distributed import join, process_group
+from course_lib.train.ranks.launch_target import LAUNCHES
 
 
 def tell(word: str) -> dict[str, Any]:
@@ -22,7 +25,20 @@ def tell(word: str) -> dict[str, Any]:
     print(word, flush=True)
     print(f"{word} as an error", file=sys.stderr, flush=True)
     heavy = {"torchvision", "sklearn", "matplotlib", "IPython"} & sys.modules.keys()
-    return {"word": word, "threads": os.environ["OMP_NUM_THREADS"], "heavy": sorted(heavy)}
+    (_, modules), *others = json.loads(os.environ[LAUNCHES])
+    return {
+        "word": word,
+        "threads": os.environ["OMP_NUM_THREADS"],
+        "heavy": sorted(heavy),
+        "launched": sorted(modules),
+        "others": others,
+        "input": sys.stdin.read(),
+    }
+
+
+def start_a_program() -> int:
+    """Start a process, and leave it behind; its id."""
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
 
 
 def weighted_metrics() -> list[float]:

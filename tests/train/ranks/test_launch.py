@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from course_lib.errors import CourseError
-from course_lib.train.ranks import ddp_faults
-from course_lib.train.ranks import launch as launch_module
+from course_lib.train.ranks import ddp_faults, launch_target
 from course_lib.train.ranks.data_parallel import largest_difference, train_digits
 from course_lib.train.ranks.launch import launch, launch_in_turn, split_line
 from course_lib.train.ranks.launch_result import LaunchError, RankError
@@ -38,6 +37,13 @@ def nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> Any:
     while family() - before and time.monotonic() < gone_by:
         time.sleep(0.05)
     assert family() - before == set()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def family() -> set[int]:
@@ -61,6 +67,7 @@ def test_ranks_train_as_one_process_does(nproc: int, alone: dict[str, Any]) -> N
     if nproc == 2:
         calls += [(TRAIN, arguments | {"by_hand": True}), (TRAIN, arguments | {"global_batch_size": 93})]
         calls += [("ddp_targets:weighted_metrics", {}), ("ddp_targets:tell", {"word": "hello"})]
+        calls += [("ddp_targets:start_a_program", {})]
     heard: list[tuple[int | None, str]] = []
     answers = launch_in_turn(calls, nproc, on_line=lambda *line: heard.append(line))
     trained, rings = answers[:2]
@@ -73,14 +80,17 @@ def test_ranks_train_as_one_process_does(nproc: int, alone: dict[str, Any]) -> N
         assert ring["sent_bytes"] <= 2 * (nproc - 1) * 8 * -(-11 // nproc)
         assert ring["before"] != ring["by_ring"]
     if nproc == 2:
-        by_hand, otherwise, metrics, told = answers[2:]
+        by_hand, otherwise, metrics, told, programs = answers[2:]
         assert_same_training(by_hand[0], alone)
         with pytest.raises(AssertionError):  # another batch size is another training: the comparison can fail
             assert_same_training(otherwise[0], alone)
         mean, gradient = metrics[1]
         assert mean == metrics[0][0] == 5.0, "each sample counts once"
         assert gradient == 4.0, "under join the last step is rank 1's alone: 8, divided by 2 ranks"
-        assert told[0] == {"word": "hello", "threads": "1", "heavy": []}
+        modules = ["course_lib.train.ranks.data_parallel", "course_lib.train.ranks.ring", "ddp_targets"]
+        assert sorted(set(told[0].pop("launched"))) == modules, "a rank knows what it is a rank of"
+        assert told[0] == {"word": "hello", "threads": "1", "heavy": [], "others": [], "input": ""}
+        assert not any(is_running(pid) for pid in programs), "what a rank started ends with the launch"
         for rank in range(2):
             assert (rank, "hello") in heard
             assert (rank, "hello as an error") in heard
@@ -206,6 +216,18 @@ def test_without_libuv_as_on_windows_it_works_too() -> None:
         ("course_lib.train.ranks.ring:not a name", {}, "is no function to import"),
         ("", {}, "cannot be imported"),
         (print, {}, "write the function into a .py file"),
+        ("__main__:train", {}, "write the function into a .py file"),
+        ("train.py:main", {}, r"'train\.py:main' names a file.*as in 'train:main'"),
+        ("./train", {}, r"'\./train' names a file.*as in 'train:main'"),
+        ("C:\\me\\train.py:run", {}, "names a file.*as in 'train:run'"),
+        ("course_lib.train.ranks.ring", {"arguments": {"numbers": 3}}, "A module takes `args`"),
+        (RING, {"arguments": [3]}, "`arguments` is a dictionary"),
+        (RING, {"args": "--steps"}, "`args` is a list of texts"),
+        (RING, {"nproc": 1.5}, "plain numbers, not 1.5"),
+        (RING, {"nproc": "2"}, "plain numbers, not '2'"),
+        (RING, {"nproc": True}, "plain numbers, not True"),
+        (RING, {"time_limit_s": float("nan")}, "positive time limit"),
+        (RING, {"time_limit_s": "60"}, "positive time limit.*'60' s"),
         (RING, {"nproc": 0}, "Give 1 rank or more"),
         (RING, {"nproc": 17}, r"room for \d+ here"),
         (RING, {"time_limit_s": 0}, "positive time limit"),
@@ -223,9 +245,9 @@ def test_what_cannot_be_launched_is_told_before_anything_starts(
 
 def test_four_ranks_only_where_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     for gib, most in ((0.5, 2), (2, 2), (3.9, 3), (4, 4), (64, 16)):
-        monkeypatch.setattr(launch_module, "usable_memory_bytes", lambda gib=gib: int(gib * 2**30))
-        assert launch_module.most_ranks() == most
-    monkeypatch.setattr(launch_module, "usable_memory_bytes", lambda: 3 * 2**30)
+        monkeypatch.setattr(launch_target, "usable_memory_bytes", lambda gib=gib: int(gib * 2**30))
+        assert launch_target.most_ranks() == most
+    monkeypatch.setattr(launch_target, "usable_memory_bytes", lambda: 3 * 2**30)
     with pytest.raises(CourseError, match="room for 3 here"):
         launch(RING, 4)
 
@@ -234,3 +256,5 @@ def test_lines_belong_to_their_ranks() -> None:
     assert split_line("[rank 3] loss 0.5] ok") == (3, "loss 0.5] ok")
     assert split_line("[rank x] odd") == (None, "[rank x] odd")
     assert split_line("W1130 agent") == (None, "W1130 agent")
+    logged = "W1130 21:06:11.635000 14832 v/torch/distributed/elastic/multiprocessing/api.py:1028] Sending"
+    assert split_line(f"[rank 0] name? {logged}") == (0, "name? "), "the agent's part is left out"

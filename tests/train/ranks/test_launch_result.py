@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ def failed(text: str, time: float, where: str = "train.py, line 3, in step") -> 
     return {"state": "failed", "text": text, "where": where, "trace": "", "time": time}
 
 
+ABSENT: dict[str, Any] = {"state": "absent"}
 RUNNING, DONE = {"state": "running"}, {"state": "done", "value": None}
 
 
@@ -74,6 +76,43 @@ def test_an_exit_status_without_an_exception_is_told() -> None:
     assert str(error) == "Rank 1 ended: exit status 3"
 
 
+@pytest.mark.parametrize("status", [1, 7, 134])
+def test_a_rank_that_ended_with_a_status_of_its_own_was_not_killed(status: int) -> None:
+    errors = sort_errors([RUNNING, failed(LOST, 1.0)], {}, {0: status, 1: 1})
+    assert str(errors[0]) == f"Rank 0 ended: exit status {status}"
+    assert [(e.rank, e.secondary) for e in errors] == [(0, False), (1, True)]
+
+
+def test_a_rank_that_left_in_the_middle_with_status_0_is_told() -> None:
+    errors = sort_errors([RUNNING, failed(LOST, 1.0)], {}, {0: 0, 1: 1})
+    assert str(errors[0]) == "Rank 0 ended: exit status 0, and it did not say that it was done"
+
+
+@pytest.mark.parametrize("late_one", [RUNNING, ABSENT])
+@pytest.mark.parametrize(
+    ("cause", "status"), [(failed("ValueError: bad", 1.0), 1), (RUNNING, 7), (RUNNING, -9)]
+)
+def test_the_agents_own_end_of_a_rank_that_still_starts_is_no_kill(
+    late_one: dict[str, Any], cause: dict[str, Any], status: int
+) -> None:
+    errors = sort_errors([cause, late_one], {}, {0: status, 1: -15})
+    assert [(e.rank, e.secondary) for e in errors] == [(0, False), (1, True)]
+    assert str(errors[1]) == "Rank 1 ended: the agent ended it with the others"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals")
+def test_a_rank_that_somebody_else_ended_was_killed() -> None:
+    errors = sort_errors([failed(LOST, 1.0), RUNNING], {}, {0: 1, 1: -15})
+    assert str(errors[0]) == "Rank 1 was killed: SIGTERM"
+    (alone,) = sort_errors([RUNNING], {}, {0: -15})
+    assert alone.kind == "killed"
+
+
+def test_a_rank_that_handles_the_agents_signal_itself_hung_where_others_waited() -> None:
+    errors = sort_errors([failed(WAITED, 1.0), RUNNING], {}, {0: 1, 1: -15})
+    assert str(errors[0]) == "Rank 1 hung: it did not come to the exchange"
+
+
 def test_all_well_is_no_error() -> None:
     assert sort_errors([DONE, DONE], {}) == ()
 
@@ -81,6 +120,10 @@ def test_all_well_is_no_error() -> None:
 def test_the_place_is_the_learners_line_and_not_a_librarys() -> None:
     assert place_in(IN_ALL_REDUCE) == "train.py, line 9, in step"
     assert place_in("nothing") == ""
+    launcher = 'File "/home/me/course_lib/train/ranks/{}", line 9 in wait\n'
+    of_launch = "".join(launcher.format(name) for name in ("launch.py", "launch_rank.py", "launch_agent.py"))
+    assert place_in(of_launch + SLEEPING) == "train.py, line 7, in load"
+    assert place_in(launcher.format("launcher.py")) == "launcher.py, line 9, in wait"
 
 
 def test_the_sentence_names_the_first_error_and_who_followed() -> None:
@@ -92,6 +135,7 @@ def test_the_sentence_names_the_first_error_and_who_followed() -> None:
     assert run.first_error == errors[0]
     assert run.lines(1) == ["hello"]
     assert "started anew 1 time" in str(run)
+    assert "m:f on 1 rank: failed" in str(replace(run, world_size=1))
     assert "bad &lt;label&gt;" in run._repr_html_()
     assert json.loads(run.to_json())["restarts"] == 1
     assert RankError(0, "killed", "SIGKILL", "").trace == ""
