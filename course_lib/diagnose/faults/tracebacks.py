@@ -91,7 +91,7 @@ class Raised:
 
 def raised(paste: Paste) -> tuple[Raised, ...]:
     """The exceptions that may have ended a rank, launchers' left out, in the order of the text."""
-    if "Error" not in paste.text and "Exception" not in paste.text and _HEADER not in paste.text:
+    if not any(words in paste.text for words in ("Error", "Exception", _HEADER, " failed: ")):
         return ()
     found = [error for chain in _chains(paste) if (error := _counts(chain)) is not None]
     return tuple(sorted(found, key=lambda error: error.line))
