@@ -37,7 +37,7 @@ _MARGIN = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself: what was read in it can be kept with it
 class Paste:
     """A pasted text, cleaned. Build it with ``Paste.of``; the line numbers are those of the text given.
 

@@ -92,6 +92,6 @@ def _fewer_steps(around: Around) -> Told | None:
 WORDINGS = (
     wording("had come to its end: fewer steps than the others", _fewer_steps),
     wording("was killed:", _killed),
-    wording("hung:", _hung),
+    wording(("hung: not done after", "hung: it did not come to"), _hung),
     wording("ended: exit status", _ended),
 )

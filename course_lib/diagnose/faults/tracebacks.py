@@ -9,15 +9,21 @@ counts is the first of it that the learner's own code raised.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 from course_lib.diagnose.faults.lost_peer import says_lost, says_waited
 from course_lib.diagnose.paste import Paste
 
-_MOST_CHARACTERS = 4_000_000
+_LONGEST_LINE = 4_000
 _HEADER = "Traceback (most recent call last):"
 _CHAINED = (
     "During handling of the above exception, another exception occurred",
     "The above exception was the direct cause of the following exception",
+)
+# Outside of tracebacks no other line matters; most of a long log is skipped.
+_MATTERS = re.compile(
+    r"Traceback|Error|Exception|Interrupt|Exit|Timeout|Iteration|above exception|failed: |rank\s*:"
+    r"|traceback :|-- Process"
 )
 _NOT_THE_END = ("Exception ignored in", "Exception in thread")  # no rank ends by these
 _CLOSE = 3  # lines from such words to the traceback that they speak of
@@ -89,12 +95,15 @@ class Raised:
         return f"{short}: {self.text}"[:300] if self.text else short
 
 
+_READ: WeakKeyDictionary[Paste, tuple[Raised, ...]] = WeakKeyDictionary()
+
+
 def raised(paste: Paste) -> tuple[Raised, ...]:
     """The exceptions that may have ended a rank, launchers' left out, in the order of the text."""
-    if not any(words in paste.text for words in ("Error", "Exception", _HEADER, " failed: ")):
-        return ()
-    found = [error for chain in _chains(paste) if (error := _counts(chain)) is not None]
-    return tuple(sorted(found, key=lambda error: error.line))
+    if paste not in _READ:  # several findings ask
+        found = [error for chain in _chains(paste) if (error := _counts(chain)) is not None]
+        _READ[paste] = tuple(sorted(found, key=lambda error: error.line))
+    return _READ[paste]
 
 
 def own(paste: Paste, first: int | None = None, first_local: int | None = None) -> list[Raised]:
@@ -116,6 +125,7 @@ class _Printer:
     indent: int = 0
     where: str = ""
     mixed: bool = False
+    after_code: bool = False
     tentative: bool = False  # the last exception may have been somebody else's line
     ignored: bool = False
     ignored_from: int = -_CLOSE
@@ -133,6 +143,7 @@ class _Printer:
         if self.tentative and ((deeper and number == self.chain[-1].line + 1) or _FRAME.match(text)):
             self.chain.pop()  # the traceback goes on
             self.open, self.tentative = True, False
+        after_code, self.after_code = self.after_code, deeper
         if not self.open:
             return self._outside(number, text, time)
         if frame := _FRAME.match(text):
@@ -141,7 +152,7 @@ class _Printer:
                 file = frame["path"].replace("\\", "/").rpartition("/")[2]
                 self.where = f"{file}, line {frame['line']}{name}"
         elif not deeper:  # else it is a line of code, or the marks below it
-            self._closed(number, stripped, time)
+            self._closed(number, stripped, time, after_code)
         return []
 
     def _opened(self, number: int, text: str) -> list[Raised]:
@@ -173,11 +184,11 @@ class _Printer:
             self.chain = [_made(self, match, number, time, "")]
         return over
 
-    def _closed(self, number: int, stripped: str, time: str) -> None:
+    def _closed(self, number: int, stripped: str, time: str, after_code: bool) -> None:
         match = _RAISED.match(stripped)
         last = match["name"].rpartition(".")[2] if match else ""
         known = re.search(_ENDS_A_NAME + "$", last)
-        if match is None or not (known or last[:1].isupper()):
+        if match is None or not (known or (after_code and last[:1].isupper())):
             return  # somebody else's line in between
         self.open = False
         if not self.ignored:
@@ -187,11 +198,11 @@ class _Printer:
 
 def _chains(paste: Paste) -> Iterator[list[Raised]]:
     printers: dict[str, _Printer] = {}
-    length = 0
-    for number, (margin, line) in enumerate(paste.labelled_lines, start=1):
-        length += len(line) + 1
-        if length > _MOST_CHARACTERS:
-            break
+    unfinished: set[str] = set()
+    for number, (margin, whole_line) in enumerate(paste.labelled_lines, start=1):
+        line = whole_line[:_LONGEST_LINE]
+        if not unfinished and not _MATTERS.search(line):
+            continue
         its = _ITS_RANK.match(line)  # after the name of a host, which no launcher's pattern knows
         label = margin + its["label"] if its else margin
         text = line[its.end() :].removeprefix(" ") if its else line
@@ -200,6 +211,7 @@ def _chains(paste: Paste) -> Iterator[list[Raised]]:
         printer = printers.setdefault(key, _Printer(key))
         if over := printer.feed(number, text, time[0] if time else ""):
             yield over
+        (unfinished.add if printer.open or printer.tentative else unfinished.discard)(key)
     yield from (printer.chain for printer in printers.values() if printer.chain)
 
 
