@@ -14,7 +14,8 @@ In the order in which they build on each other:
 - ``model``: throughput against the number of workers
 - ``memory``: what workers take, and whether that fits
 - ``start_method``: whether a data set can travel to a new process
-- ``tune``, ``tuning``: few trials, and their result
+- ``trials``, ``repeats``: one choice of settings, tried; and whether workers gave the same samples
+- ``search``, ``tune``, ``tuning``: which few trials, and their result
 - ``recipes``: one change at a time, each with its measured gain
 - ``faults``, ``faulty_child``: what goes wrong with workers, for real, in a child
 """

@@ -40,7 +40,7 @@ def tune(
         batch_size: samples in a batch; by default the `DataLoader`'s, else 32, or all of a smaller data set.
         collate_fn: makes a batch of samples; by default the `DataLoader`'s, else PyTorch's own.
         budget_seconds: time for all trials. Most data sets need a few seconds; a trial that has begun, and
-            the start of its workers, may take some seconds longer.
+            the start of its workers, may take some seconds longer, and a stuck worker is waited for a minute.
         most_workers: how many workers may be tried; by default twice the usable cores, 8 at least, and 32
             where waiting for storage is the limit.
         free_memory_bytes: what workers may take together; by default what is free now.

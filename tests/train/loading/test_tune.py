@@ -19,10 +19,12 @@ from course_lib.train.loading.prefetch import Prefetcher
 from course_lib.train.loading.probe import probe
 from course_lib.train.loading.repeats import RepeatWatch
 from course_lib.train.loading.rules import lightning_suggestion, pytorch_default, pytorch_limit
+from course_lib.train.loading.search import Search
 from course_lib.train.loading.settings import LoaderSettings, Source
 from course_lib.train.loading.start_method import best_start_method, why_it_cannot_travel
 from course_lib.train.loading.step_bench import StepBench
 from course_lib.train.loading.trials import run_trial
+from course_lib.train.loading.tuning import Trial
 
 Children = Callable[[], set[int]]
 
@@ -72,6 +74,22 @@ def test_where_storage_is_waited_for_more_workers_are_tried_and_the_most_is_name
     capped = replace(tuned, most_workers=tuned.settings.num_workers, limit="storage")
     assert capped.sentence.endswith(f"{tuned.settings.num_workers} is the most that was tried.")
     assert "most that was tried" not in replace(capped, most_workers=32).sentence
+
+
+def test_where_the_cores_are_far_slower_than_expected_no_worker_is_tried_too() -> None:
+    """The seconds are made up: of a machine that was busy while the few batches were made."""
+    source, bench = Source.of(Sleeping(), 4), StepBench(EmulatedStep(0.001), torch.device("cpu"))
+    search = Search(
+        source, bench, 60.0, most_workers=None, free_memory_bytes=None, tell=lambda share, doing: None
+    )
+    search.model = replace(search.model, make_s=0.1, read_s=0.0, cpu_s=0.1, step_s=0.01, cores=2)
+
+    def try_out(settings: LoaderSettings, why: str) -> None:
+        seconds = 0.075 if settings.num_workers else 0.03
+        search.trials.append(Trial(settings, 4 / seconds, seconds, 0.1, None, why))
+
+    search._try = try_out
+    assert search.run().settings.num_workers == 0
 
 
 @pytest.mark.parametrize(("length", "samples"), [(1, 1), (20, 20), (33, 32)])
