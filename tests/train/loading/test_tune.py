@@ -85,7 +85,7 @@ def test_where_the_cores_are_far_slower_than_expected_no_worker_is_tried_too() -
     search.model = replace(search.model, make_s=0.1, read_s=0.0, cpu_s=0.1, step_s=0.01, cores=2)
 
     def try_out(settings: LoaderSettings, why: str) -> None:
-        seconds = 0.075 if settings.num_workers else 0.03
+        seconds = 0.09 if settings.num_workers else 0.03
         search.trials.append(Trial(settings, 4 / seconds, seconds, 0.1, None, why))
 
     search._try = try_out
