@@ -84,7 +84,12 @@ def read(paste: Paste, readings: Sequence[Reading]) -> list[Reading]:
     problems = [f.id for r in readings for f in r.findings if f.severity == "problem"]
     if not all(map(is_consequence, problems)):
         return []  # that error is known, and says more than its class and its line
-    known = [(r.first_line, r.last_line) for r in readings if r.kind == KIND]
+    known = [
+        (r.first_line, r.last_line)
+        for r in readings
+        # What a launcher says of an exit code tells nothing of the exception that stands there.
+        if r.kind == KIND and not any(f.id.startswith("torchrun.") for f in r.findings)
+    ]
     errors = [e for e in own_errors(paste) if not any(first <= e.line <= last for first, last in known)]
     if not errors or not (problems or any(error.who for error in errors)):
         return []

@@ -256,7 +256,10 @@ def _counts(chain: list[Raised]) -> Raised | None:
     chain = [error for error in chain if not _WRAPPED.search(error.text)] or chain
     last = chain[-1].name.rpartition(".")[2]
     # All that there is of a name which a terminal broke is its end.
-    if any(name.endswith(last) for name in LAUNCHERS) or last in _ENDED_BY_OTHERS:
+    launcher = any(name.endswith(last) for name in LAUNCHERS)
+    if launcher and last == "CalledProcessError" and chain[-1].who and chain[-1].where:
+        launcher = False  # a rank's own script called another program
+    if launcher or last in _ENDED_BY_OTHERS:
         return None
     for error in chain:
         if kind := _secondary(error):

@@ -50,6 +50,9 @@ ERRORS = (
     "NoSuchSample: sample 3 is not on this disk",
     "data.records.Broken",
     "RuntimeError: the moon is full",
+    "requests.exceptions.ConnectionError: HTTPSConnectionPool(host='hub'): Connection refused",
+    "subprocess.CalledProcessError: Command '['ffmpeg']' returned non-zero exit status 1.",
+    "subprocess.TimeoutExpired: Command 'x' timed out after 30 seconds",
 )
 
 
