@@ -59,6 +59,7 @@ LAUNCHERS = (
     "ProcessExitedException",
     "ProcessRaisedException",
     "SignalException",
+    "LaunchError",
 )
 """Exceptions of launchers: they only pass on that a process has failed."""
 _ENDED_BY_OTHERS = ("KeyboardInterrupt", "SystemExit", "GeneratorExit", "Empty", "Full")
