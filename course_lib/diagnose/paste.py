@@ -26,6 +26,7 @@ _ENTITY = re.compile("|".join(_ENTITIES))
 _MARGIN = re.compile(
     r"^(?:[ \t]*(?:"
     r"\[(?:rank|default)\d{1,6}\]:"  # torch, torchrun --tee
+    r"|\[rank \d{1,6}\](?=\s|$)"  # the course's own launch
     r"|\[\d{1,5},\d{1,6}\]<std(?:out|err)>:"  # mpirun --tag-output
     r"|\d{1,5}:(?=[ \t])"  # srun --label
     r"|\([\w.-]{1,60}[ \t]pid=\d{1,10}[^()\n]{0,60}\)"  # ray

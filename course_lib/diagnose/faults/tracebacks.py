@@ -37,7 +37,7 @@ _ALONE = re.compile(
 )
 _ITS_RANK = re.compile(r"^(?P<label>.{0,80}?\[rank(?P<rank>\d{1,6})\]:)")
 _LABELS = (
-    (re.compile(r"\[rank(\d{1,6})\]"), "Rank"),
+    (re.compile(r"\[rank ?(\d{1,6})\]"), "Rank"),
     (re.compile(r"\[default(\d{1,6})\]"), "Local rank"),
     (re.compile(r"(?:^|\s)(\d{1,5}):$"), "Task"),
     (re.compile(r"\[\d{1,5},(\d{1,6})\]<std"), "Task"),

@@ -14,7 +14,7 @@ from course_lib.diagnose.finding import Certainty, Evidence, Finding, Severity
 from course_lib.diagnose.paste import Paste
 
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception|Warning))\s*:")
-_RANK = re.compile(r"\[rank(\d{1,6})\]|\[(?:[^\[\]\n]{0,80}\s)?Rank\s+(\d{1,6})\]", re.IGNORECASE)
+_RANK = re.compile(r"\[rank ?(\d{1,6})\]|\[(?:[^\[\]\n]{0,80}\s)?Rank\s+(\d{1,6})\]", re.IGNORECASE)
 _QUOTED_IN_COMMENT = re.compile(r"(?:^|\s)#[^\n]*[\"'`][^\"'`\n]*$")
 _RANK_WITHIN = 400  # a message of several lines names its rank on the first one
 _MOST_PLACES = 50

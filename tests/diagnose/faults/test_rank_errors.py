@@ -121,6 +121,7 @@ def test_lines_of_two_ranks_may_alternate() -> None:
     [
         ("[default1]:", "[default0]:", "Local rank 1"),
         ("[default1]:[rank5]: ", "[default0]:[rank4]: ", "Rank 5"),
+        ("[rank 1] ", "[rank 0] ", "Rank 1"),
         ("1: ", "0: ", "Task 1"),
         ("node7: [rank1]: ", "node7: [rank0]: ", "Rank 1"),
         ("[1,1]<stderr>:", "[1,0]<stderr>:", "Task 1"),
