@@ -28,7 +28,7 @@ class Folder(click.Path):
         """The path; the command ends with one sentence for an empty one and for a file."""
         if value == "":
             self.fail("the name of the folder is empty; write . for the folder you stand in.", param, ctx)
-        path = super().convert(value, param, ctx)
+        path = Path(str(super().convert(value, param, ctx)))
         if path.is_file():
             self.fail(f"{path} is a file; give a folder.", param, ctx)
         return path
