@@ -231,8 +231,8 @@ plot_climb(up, title=f"Batches of {batch_size} beside an RTX 3090 (emulated)")
 
 # %% [markdown]
 # Each gain is over the line before. "No effect" and "less than a tenth" are results too: leave such a change out. "Not
-# certain" is not a result: the measurements spread so much that only a range can be told. Measure longer then, with a
-# larger `budget_s`.
+# certain" is not a result: the measurements spread so much that it may be chance. Measure longer then, with a larger
+# `budget_s`. Where only a range stands, the sign is certain and the size is not.
 #
 # A larger prefetch cannot help where batches are made too slowly all the time: a shelf evens out only what is uneven.
 #

@@ -48,17 +48,17 @@ class Gain:
 
     @property
     def effect(self) -> str:
-        """The factor, or that it is little, or, where the windows allow much and little, how much of both."""
+        """The factor; or the range of it, with a word where the effect is small, none or may be chance."""
         if self.certain:
             return f"x {self.factor:.2f}"
         low, high = self.between
-        return f"{self._unsure}: x {low:.2f} to {high:.2f}"
+        return f"{self._word}: x {low:.2f} to {high:.2f}".removeprefix(": ")
 
     @property
-    def _unsure(self) -> str:
-        if not self.little:
-            return "not certain"
-        return "less than a tenth" if self.told_apart else "no effect"
+    def _word(self) -> str:
+        if self.little:
+            return "less than a tenth" if self.told_apart else "no effect"
+        return "" if self.told_apart else "not certain"
 
     def __str__(self) -> str:
         before, after = format_count(self.before.median), format_count(self.after.median)
@@ -66,9 +66,10 @@ class Gain:
         if self.certain:
             effect = f"{self.factor:.2f} times as fast"
         elif self.little:
-            effect = f"{self._unsure} ({low:.2f} to {high:.2f} times as fast)"
+            effect = f"{self._word} ({low:.2f} to {high:.2f} times as fast)"
         else:
-            effect = f"not certain in so short a time: {low:.2f} to {high:.2f} times as fast"
+            doubt = "" if self.told_apart else "not certain in so short a time: "
+            effect = f"{doubt}{low:.2f} to {high:.2f} times as fast"
         return f"{self.recipe}: {before} to {after} samples/s, {effect}"
 
 
