@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -99,6 +99,19 @@ def legend(figure: Figure, names: Mapping[str, str], top_in: float) -> None:
         )
         figure.text((x + 0.16) / width, y / height, name, fontsize=SMALL_PT, color=INK, va="center")
         x += needs + 0.16
+
+
+def heading(axes: Axes, y: float, name: str, summary: str, room_in: float, **style: Any) -> None:
+    """A bold name at the left, cut to fit, and a summary beside it; ``axes`` has one unit an inch in x."""
+    room = room_in - width_in(summary, SMALL_PT) - 0.15
+    while len(name) > 1 and width_in(name, TEXT_PT, bold=True) > room:
+        name = name.rstrip("…")[:-1].rstrip() + "…"
+    x = 0.0
+    if name:
+        bold: dict[str, Any] = {"fontsize": TEXT_PT, "color": INK, "weight": "bold", "parse_math": False}
+        axes.text(0, y, name, va="center_baseline", **bold, **style)
+        x = width_in(name, TEXT_PT, bold=True) + 0.15
+    axes.text(x, y, summary, fontsize=SMALL_PT, color=QUIET, va="center_baseline", **style)
 
 
 def text_on(colour: str) -> str:

@@ -21,9 +21,9 @@ from course_lib.teach.look import (
     MEMORY_COLOURS,
     QUIET,
     SMALL_PT,
-    TEXT_PT,
     WIDTH_IN,
     add_axes,
+    heading,
     new_figure,
     text_on,
     width_in,
@@ -165,23 +165,7 @@ def _memory_axis(axes: Axes, longest: float, beyond: Mapping[str, int]) -> None:
 
 def _bar(axes: Axes, name: str, plan: MemoryPlan, top: float, scale: float) -> None:
     verdict = f"{format_bytes(plan.total)}, {plan.verdict.split(':', 1)[0]}"
-    room = _ROOM_IN - width_in(verdict, SMALL_PT) - 0.15
-    while len(name) > 1 and width_in(name, TEXT_PT, bold=True) > room:
-        name = name.rstrip("…")[:-1].rstrip() + "…"
-    y = top - _LINE_IN / 2
-    axes.text(
-        0,
-        y,
-        name,
-        fontsize=TEXT_PT,
-        color=INK,
-        weight="bold",
-        va="center_baseline",
-        parse_math=False,
-        bbox=_OVER_LINES,
-    )
-    x = width_in(name, TEXT_PT, bold=True) + 0.15 if name else 0.0
-    axes.text(x, y, verdict, fontsize=SMALL_PT, color=QUIET, va="center_baseline", bbox=_OVER_LINES)
+    heading(axes, top - _LINE_IN / 2, name, verdict, _ROOM_IN, bbox=_OVER_LINES)
     left, bottom = 0.0, top - _LINE_IN - _BAR_IN
     for part, nbytes in parts_of(plan).items():
         length, colour = nbytes * scale, MEMORY_COLOURS[part]

@@ -21,11 +21,11 @@ from course_lib.teach.look import (
     MARGIN_IN,
     QUIET,
     SMALL_PT,
-    TEXT_PT,
     TIME_COLOURS,
     WIDTH_IN,
     How,
     add_axes,
+    heading,
     new_figure,
     text_on,
     width_in,
@@ -177,7 +177,7 @@ class _Bar:
 
     def draw(self, axes: Axes, top: float) -> None:
         """Draw everything below ``top``, in inches."""
-        self._draw_heading(axes, top - _LINE_IN / 2)
+        heading(axes, top - _LINE_IN / 2, self.name, self.summary, _ROOM_IN)
         bottom = top - _LINE_IN - _BAR_IN
         if not self.parts:
             axes.text(0, bottom + _BAR_IN / 2, "no time at all", fontsize=SMALL_PT, color=QUIET, va="center")
@@ -187,25 +187,6 @@ class _Bar:
             left += self.length(phase)
         for number, line in enumerate(self.lines_below):
             self._draw_names(axes, line, bottom - (number + 0.55) * _LINE_IN)
-
-    def _draw_heading(self, axes: Axes, y: float) -> None:
-        room = _ROOM_IN - width_in(self.summary, SMALL_PT) - 0.15
-        name = self.name
-        while len(name) > 1 and width_in(name, TEXT_PT, bold=True) > room:
-            name = name.rstrip("…")[:-1].rstrip() + "…"
-        if name:
-            axes.text(
-                0,
-                y,
-                name,
-                fontsize=TEXT_PT,
-                color=INK,
-                weight="bold",
-                va="center_baseline",
-                parse_math=False,
-            )
-        x = width_in(name, TEXT_PT, bold=True) + 0.15 if name else 0.0
-        axes.text(x, y, self.summary, fontsize=SMALL_PT, color=QUIET, va="center_baseline")
 
     def _draw_segment(self, axes: Axes, phase: str, left: float, bottom: float) -> None:
         length, colour = self.length(phase), TIME_COLOURS[phase]

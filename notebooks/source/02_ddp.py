@@ -207,10 +207,13 @@ broken = launch(
 )
 
 # %%
+import textwrap
+
 for fault, errors in zip(faults, [*broken.earlier, broken.errors]):
     print(f"\n{fault}")
     for number, error in enumerate(errors):
-        print(f"  {'first' if number == 0 else 'then'}: {error}")
+        line = f"  {'first' if number == 0 else 'then'}: {error}"
+        print(textwrap.fill(line, 96, subsequent_indent=9 * " "))
 
 # %% [markdown]
 # The loud error is often not the cause. The rank that *lost its connection*, or *waited too long*, tells you at
