@@ -16,7 +16,8 @@ In the order in which they build on each other:
 - ``start_method``: whether a data set can travel to a new process
 - ``trials``, ``repeats``: one choice of settings, tried; and whether workers gave the same samples
 - ``search``, ``tune``, ``tuning``: which few trials, and their result
-- ``recipes``: one change at a time, each with its measured gain
+- ``recipes``, ``gains``: one change at a time, each with its measured gain
+- ``prefetch``, ``timeline``: a thread that loads ahead; when each batch was made and used
 - ``faults``, ``faulty_child``: what goes wrong with workers, for real, in a child
 """
 

@@ -1,6 +1,7 @@
 """How do several processes train as one, and what does it cost?
 
 - ``launch``, ``launch_agent``, ``launch_rank``, ``launch_result``: torchrun's agent, started and watched
+- ``launch_target``, ``launch_family``: what may be launched, and all processes that belong to a launch
 - ``global_batches``: which samples are whose
 - ``ring``, ``data_parallel``, ``ddp_twenty``, ``listing_rank``: what the ranks of lesson 02 run
 - ``ddp_faults``: the usual faults, committed
