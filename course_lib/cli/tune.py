@@ -67,10 +67,10 @@ def tune(
     or a function without arguments that makes one. Your step is emulated: it takes --step-ms and leaves the
     processor free, as a card does. What your file prints goes to the standard error.
     """
-    from course_lib.train.emulate import EmulatedStep
-    from course_lib.train.loading import tune as find_settings
-
     with _ended_by_sigterm(), _answer_only_on_stdout():
+        from course_lib.train.emulate import EmulatedStep  # some seconds, in which it may be asked to end
+        from course_lib.train.loading import tune as find_settings
+
         found = load_dataset(dataset)
         try:
             tuned = find_settings(
