@@ -2,20 +2,21 @@
 
 COURSE_START_METHOD=forkserver, spawn or fork forces that start method on all child processes. With CI set,
 hypothesis draws the same examples each time, so that a red run is the change's own; without it, new ones.
+It sets no time limit an example: a busy machine is no fault of the code.
 """
 
 import multiprocessing
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True)
+settings.register_profile("local", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 
 
 def pytest_configure() -> None:
-    if os.environ.get("CI"):
-        settings.load_profile("ci")
+    settings.load_profile("ci" if os.environ.get("CI") else "local")
     method = os.environ.get("COURSE_START_METHOD")
     if not method:
         return

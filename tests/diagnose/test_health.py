@@ -183,7 +183,7 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         replace(series, util=series.util[:5])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.sampled_from([None, *FAULTS]), st.permutations(range(8)))
 def test_the_verdict_follows_the_card_wherever_it_stands(
     seed: int, fault: Fault | None, order: list[int]

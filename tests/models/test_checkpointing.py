@@ -145,7 +145,7 @@ def test_the_ranking_is_by_bytes_for_each_second(pairs: list[tuple[int, float]])
     assert {saving.name for saving in found} == {str(i) for i, (saved, _) in enumerate(pairs) if saved > 0}
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.permutations(BLOCKS), st.integers(0, 3))
 def test_any_choice_of_blocks_changes_no_gradient(order: list[str], count: int) -> None:
     plain, checkpointed = tower(), tower()

@@ -15,7 +15,7 @@ def parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data(), st.booleans())
 def test_a_separable_convolution_has_the_shape_of_the_plain_one(data: st.DataObject, bias: bool) -> None:
     limits = ((1, 5), (1, 5), (2, 5), (1, 3), (0, 2), (1, 2))

@@ -1,7 +1,7 @@
 """The replayed allocator keeps the documented rules, and its own books."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from course_lib.plan.allocator import (
@@ -145,7 +145,6 @@ calls = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(calls=calls, capacity=st.sampled_from([None, 50 * MIB, 200 * MIB]), kind=st.sampled_from(KINDS))
 def test_the_books_are_right_after_any_calls(
     calls: list[tuple[str, int]], capacity: int | None, kind: type[CachingAllocator]
@@ -177,7 +176,6 @@ def test_the_books_are_right_after_any_calls(
     assert (allocator.allocated, allocator.reserved) == (0, 0)
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 40 * MIB), count=st.integers(1, 20))
 def test_a_second_round_of_equal_blocks_needs_nothing_new(size: int, count: int) -> None:
     allocator = CachingAllocator()

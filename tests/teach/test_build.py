@@ -171,7 +171,7 @@ def lesson_of(folder, texts):
     return read_source(path)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     texts=st.lists(words, max_size=6, unique=True),
     position=st.integers(0, 5),
@@ -192,7 +192,7 @@ def test_an_edit_changes_the_id_of_its_own_cell_only(tmp_path_factory, texts, po
     assert max(Counter(cell.id for cell in after.cells).values()) == 1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(texts=st.lists(st.sampled_from(["same", "other"]), max_size=8))
 def test_equal_cells_have_ids_of_their_own(tmp_path_factory, texts):
     notebook = derive(lesson_of(tmp_path_factory.mktemp("lesson"), texts))

@@ -59,7 +59,7 @@ LONG = StepSplit.from_seconds(data=0.999, forward=0.001, batch_size=64)
 SHORT = StepSplit.from_seconds(**dict.fromkeys(PHASES, 0.002), batch_size=64)  # its names need two lines
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @example({"short": SHORT, "long": LONG, "short again": SHORT}, "measured")
 @given(st.dictionaries(names, splits, min_size=1, max_size=6), st.sampled_from(["measured", "predicted"]))
 def test_every_part_is_named_and_no_label_is_clipped_or_overlaps(
@@ -83,7 +83,7 @@ def test_every_part_is_named_and_no_label_is_clipped_or_overlaps(
         assert overlap_x < 1 or overlap_y < 1, (label, other)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.dictionaries(names, splits, min_size=1, max_size=4))
 def test_lengths_are_times_from_zero_on_one_scale(named: dict[str, StepSplit]) -> None:
     picture = plot_split(named)

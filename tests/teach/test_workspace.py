@@ -405,7 +405,7 @@ actions = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=75)
+@settings(max_examples=75)
 @given(st.lists(actions, max_size=12))
 def test_nothing_that_a_learner_wrote_or_ran_is_ever_lost(steps):
     with tempfile.TemporaryDirectory() as root:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -68,7 +68,6 @@ def test_training_equals_the_loop_written_by_hand() -> None:
     assert mine.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 17))
 def test_evaluation_counts_every_sample_once_in_any_batches(samples: int, batch_size: int) -> None:
     model, loader = small(samples, batch_size)

@@ -185,15 +185,15 @@ def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path):
         import sys
         from pathlib import Path
         from course_lib.teach.exercises.progress import update_progress
-        print("started", flush=True)
         while True:
             update_progress(Path(sys.argv[1]), "start.a", lambda record: record.with_hint(10**9))
+            print("written", flush=True)
     """
     seen = 0
     for _ in range(3):
         child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
-        child.stdout.readline()
-        threading.Event().wait(0.2)
+        assert child.stdout.readline() == b"written\n"
+        threading.Event().wait(0.2)  # somewhere in one of the writings after it
         child.kill()
         child.communicate()
         progress = load_progress(tmp_path)

@@ -57,14 +57,18 @@ def test_pages_that_processes_share_count_once() -> None:
 
 
 def test_the_peak_outlives_what_caused_it_and_a_mark_begins_anew() -> None:
-    grow_and_shrink = f"{fill(100)}; import time; time.sleep(1); del x"
-    process = subprocess.Popen(
-        [sys.executable, "-c", grow_and_shrink + "; time.sleep(120)"], stdout=subprocess.PIPE
-    )
+    grow_and_shrink = f"{fill(100)}; input(); del x; import time; time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", grow_and_shrink], stdin=subprocess.PIPE)
     try:
         with MemoryWatch(process.pid, seconds_between=0.05) as watch:
-            deadline = time.monotonic() + 30
-            while watch.peak_bytes < 100 * MIB or watch.sample() > 50 * MIB:
+            deadline = time.monotonic() + 120
+            while watch.peak_bytes < 100 * MIB:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert process.stdin is not None
+            process.stdin.write(b"shrink\n")
+            process.stdin.flush()
+            while watch.sample() > 50 * MIB:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             watch.mark()
@@ -101,7 +105,10 @@ def test_a_process_that_has_ended_takes_nothing() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps the dead until their parent asks")
 def test_a_dead_child_does_not_change_what_is_counted() -> None:
-    dead = "import subprocess, sys, time\nchild = subprocess.Popen([sys.executable, '-c', ''])\ntime.sleep(1)"
+    dead = (
+        "import os, subprocess, sys\nchild = subprocess.Popen([sys.executable, '-c', ''])\n"
+        "os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays dead, and is not collected"
+    )
     with running(dead) as process, MemoryWatch(process.pid) as watch:
         (child,) = psutil.Process(process.pid).children()
         assert child.status() == psutil.STATUS_ZOMBIE

@@ -179,7 +179,7 @@ def test_layer_norm_is_equal():
     assert prove(right_steps.modulo_and_end, Reference(make_model=make_model)).natural == ()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     k=st.integers(1, 5),
     sizes=st.lists(st.integers(1, 5), min_size=1, max_size=8),
