@@ -94,11 +94,27 @@ def _other_make(card: Accelerator | Rates) -> bool:
     return isinstance(card, Accelerator) and card.vendor != "NVIDIA"
 
 
+_FAMILIES = {  # in words, where the family's own name is none
+    "attention": "fused attention",
+    "convolution": "convolutions",
+    "copy": "copies and casts",
+    "depthwise": "depthwise convolutions",
+    "gather": "lookups",
+    "grouped": "grouped convolutions",
+    "matmul": "matrix products",
+    "norm": "normalization",
+    "optimizer": "the optimizer",
+    "pointwise": "elementwise operations",
+    "pool": "pooling",
+    "reduction": "sums",
+}
+
+
 def _warnings(card: Accelerator | Rates, parts: Parts) -> Iterator[str]:
     if _other_make(card):
         yield f"No measurement of this make was used: take {card.name}'s figure as an order of magnitude."
-    outside = {kind: share for kind, share in parts.unknown().items() if share > 0.02}
+    outside = {family: share for family, share in parts.unknown().items() if share > 0.02}
     if outside:
-        names = ", ".join(list(outside)[:4])
-        share = 100 * sum(outside.values())
-        yield f"{share:.0f} % of the time is work outside the calibration, told from its like ({names})."
+        told = ((_FAMILIES.get(family, family), 100 * share) for family, share in outside.items())
+        names = ", ".join(f"{family} {percent:.0f} %" for family, percent in told)
+        yield f"Part of the time is work that was not calibrated, told from similar work ({names})."

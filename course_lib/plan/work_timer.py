@@ -98,12 +98,12 @@ class Parts:
         return spent / self.seconds() if self.timed else 0.0
 
     def unknown(self) -> dict[str, float]:
-        """The share of the time of each kind that was not calibrated, the longest first."""
+        """The share of the time of each family's kinds that were not calibrated, the longest first."""
         found: dict[str, float] = {}
         whole = self.seconds() or 1.0
         for part in self.timed:
             if not part.known:
-                found[part.work.kind] = found.get(part.work.kind, 0.0) + part.seconds / whole
+                found[part.work.family] = found.get(part.work.family, 0.0) + part.seconds / whole
         return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     def shares(self, key: str, scale: float) -> tuple[Share, ...]:

@@ -37,9 +37,12 @@ def make_datasets(path: Path) -> tuple[Dataset[tuple[Tensor, ...]], Dataset[tupl
     """Handwritten digits, 8 x 8 pixels: four fifths to train on, one fifth for the test."""
     if not path.is_file():
         raise SystemExit(f"There are no data at {path}: say with --data where they are.")
-    with np.load(path, allow_pickle=False) as file:
-        images = torch.from_numpy(file["images"].astype(np.float32) / 16).unsqueeze(1)
-        labels = torch.from_numpy(file["labels"].astype(np.int64))
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            images = torch.from_numpy(file["images"].astype(np.float32) / 16).unsqueeze(1)
+            labels = torch.from_numpy(file["labels"].astype(np.int64))
+    except Exception as error:  # a damaged file, or another one, fails in many ways
+        raise SystemExit(f"{path} cannot be read as handwritten digits: give the course's file.") from error
     test = torch.arange(len(labels)) % 5 == 0
     return TensorDataset(images[~test], labels[~test]), TensorDataset(images[test], labels[test])
 
@@ -233,6 +236,8 @@ def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
     for name in ("epochs", "global_batch", "accumulate", "lr", "timeout"):
         if not 0 < getattr(settings, name) < 1e9:  # NaN is neither
             parser.error(f"--{name.replace('_', '-')} must lie above 0 and below 1e9")
+    if not 0 <= settings.seed < 2**32:
+        parser.error("--seed must be a whole number from 0 to 2**32 - 1")
     needed = os.W_OK if os.environ.get("RANK", "0") == "0" else os.R_OK  # rank 0 writes, all read
     if settings.checkpoint and not os.access(settings.checkpoint.parent, needed):
         parser.error(f"--checkpoint: there is no folder {settings.checkpoint.parent}, or it is closed to you")

@@ -153,7 +153,7 @@ def test_unmet_work_is_estimated_from_its_words_and_said_to_be(taken: StepTrace)
     assert share.memory > 0
     without = replace(table, kinds={})
     step = predict(taken, CARD, coefficients=without)
-    assert any("outside the calibration" in warning for warning in step.warnings)
+    assert any("was not calibrated" in warning for warning in step.warnings)
     assert step.seconds == pytest.approx(predict(taken, CARD, coefficients=table).seconds, rel=0.5)
 
 

@@ -102,6 +102,8 @@ def test_what_is_no_checkpoint_of_this_script_is_told_and_left(content: str, tmp
         (["--lr", "nan"], "--lr must lie above 0"),
         (["--lr", "inf"], "--lr must lie above 0 and below 1e9"),
         (["--timeout", "0"], "--timeout must lie above 0"),
+        (["--seed", "-1"], "--seed must be a whole number from 0"),
+        (["--seed", str(2**64)], "--seed must be a whole number from 0"),
         (["--checkpoint", "no/such/c.pt"], "there is no folder no"),
     ],
 )
@@ -117,6 +119,14 @@ def test_bad_settings_are_told_before_anything_is_begun(
 def test_data_that_are_not_there_are_told() -> None:
     with pytest.raises(SystemExit, match=r"no data at nowhere\.npz: say with --data"):
         ddp_script.main(["--data", "nowhere.npz"])
+    assert not dist.is_initialized()
+
+
+def test_damaged_data_are_told(tmp_path: Path) -> None:
+    damaged = tmp_path / "digits.npz"
+    damaged.write_bytes(Path(DATA[1]).read_bytes()[:2000])
+    with pytest.raises(SystemExit, match=r"cannot be read as handwritten digits"):
+        ddp_script.main(["--data", str(damaged)])
     assert not dist.is_initialized()
 
 
