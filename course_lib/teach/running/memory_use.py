@@ -91,7 +91,7 @@ class MemoryWatch:
         psutil knows a process by its number and its start, so a number that was given to another program
         since is left alone.
         """
-        left = [p for p in self._seen if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        left = [process for process in self._seen if _still_runs(process)]
         for process in left:
             try:
                 process.kill()
@@ -103,3 +103,10 @@ class MemoryWatch:
     def _watch(self) -> None:
         while not self._stopping.wait(self._seconds_between):
             self.sample()
+
+
+def _still_runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:  # it ended just now
+        return False

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -164,20 +165,23 @@ def test_output_widgets_work_as_in_a_browser_and_no_cell_waits_for_its_limit(tmp
 
 
 def test_a_cell_that_takes_too_long_is_named_and_leaves_no_process(tmp_path: Path) -> None:
-    ran = run(
-        tmp_path,
-        """
-        import os, subprocess, sys
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
-        open("pids", "w").write(f"{os.getpid()} {child.pid}")
-        """,
-        "# wait\nwhile True: pass",
-        limit_s=2,
-    )
-    assert ran.failure is not None
+    for limit_s in (2, 20, 100):  # on a busy machine the first cell may take longer than a short limit
+        ran = run(
+            tmp_path,
+            """
+            import os, subprocess, sys
+            child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"])
+            open("pids", "w").write(f"{os.getpid()} {child.pid}")
+            """,
+            "# wait\nwhile True: pass",
+            limit_s=limit_s,
+        )
+        assert ran.failure is not None
+        assert f"limit of {limit_s} s" in ran.failure.error
+        if ran.failure.cell == 2:
+            break
     assert ran.failure.cell == 2
     assert ran.failure.source == "while True: pass"
-    assert "limit of 2 s" in ran.failure.error
     assert_gone(tmp_path / "pids")
     assert nbformat.read(tmp_path / "executed.ipynb", as_version=4).cells[1].execution_count == 1
 
@@ -191,14 +195,19 @@ def test_a_kernel_that_dies_is_told_with_its_cell(tmp_path: Path) -> None:
 
 def test_the_peak_of_memory_holds_the_children_and_belongs_to_its_cell(tmp_path: Path) -> None:
     mib = 2**20
-    child = f"import time; x = bytearray({100 * mib}); x[::4096] = b'1' * len(x[::4096]); time.sleep(1.5)"
-    ran = run(
-        tmp_path,
-        "x = 1",
-        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}]);",
-        "y = 2",
-    )
-    small, large, after = (cell.peak_bytes for cell in ran.cells)
+    fill = f"import time; x = bytearray({100 * mib}); x[::4096] = b'1' * len(x[::4096])"
+    for seconds in (1.5, 10, 60):  # on a busy machine the watch may look too seldom for a short peak
+        child = f"{fill}; time.sleep({seconds})"
+        ran = run(
+            tmp_path,
+            "x = 1",
+            f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}]);",
+            "y = 2",
+            limit_s=120,
+        )
+        small, large, after = (cell.peak_bytes for cell in ran.cells)
+        if large > small + 100 * mib:
+            break
     assert large > small + 100 * mib
     assert after < large - 90 * mib
     assert ran.peak_bytes == large
@@ -228,12 +237,11 @@ def test_ctrl_c_ends_the_kernel_and_its_children_and_keeps_what_was_done(tmp_pat
     runner = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stderr=subprocess.PIPE, start_new_session=True
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (tmp_path / "pids").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
-    time.sleep(0.5)  # the memory watch has seen the child by now
     runner.send_signal(signal.SIGINT)
-    _, stderr = runner.communicate(timeout=60)
+    _, stderr = runner.communicate(timeout=120)
     assert stderr.decode().rstrip().endswith("KeyboardInterrupt")
     assert_gone(tmp_path / "pids")
     kept = nbformat.read(tmp_path / "executed.ipynb", as_version=4)
@@ -244,6 +252,6 @@ def assert_gone(pids: Path) -> None:
     numbers = [int(number) for number in pids.read_text(encoding="utf-8").split()]
     assert len(numbers) == 2
     for number in numbers:
-        if psutil.pid_exists(number):
+        with contextlib.suppress(psutil.NoSuchProcess):
             # A container may have no process that collects the dead: dead all the same.
             assert psutil.Process(number).status() == psutil.STATUS_ZOMBIE
