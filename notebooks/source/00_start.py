@@ -15,12 +15,14 @@
 #
 # **How to use this page.** Click a grey cell and press **Shift+Enter**: it runs, and the next one is chosen.
 # Go from top to bottom. The *kernel* is the Python that runs behind this page: if something looks strange, choose
-# **Kernel → Restart Kernel** in the menu and start again from the top. Nothing is lost. This page is your own copy, so change whatever you like.
+# **Kernel → Restart Kernel** in the menu and start again from the top: a restarted kernel has forgotten what the
+# cells made, and your text and answers stay. The black square ■ above the page stops a cell that runs. This page is
+# your own copy, so change whatever you like.
 
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # True: a shorter run
 batch_size = 64
 epochs = 6 if quick else 12
 seed = 0
@@ -39,7 +41,7 @@ from course_lib.teach import check, hint, judge, solution
 from course_lib.teach.plots import plot_learning, plot_split, show_files, show_images
 
 device = best_device()
-torch.set_num_threads(usable_cores())  # a container may grant fewer cores than the machine has
+torch.set_num_threads(usable_cores())  # a container may grant fewer than there are
 this_machine()
 
 # %% [markdown]
@@ -100,7 +102,7 @@ from course_lib.train.images import ImageFiles, write_image_files
 folder = write_image_files("images", count=128 if quick else 256)
 file_set = ImageFiles(folder, image_size=8)
 file_loader = DataLoader(file_set, batch_size=batch_size, shuffle=True)
-show_files(folder, count=8, title="Eight of the files: digits, as a camera would see them")
+show_files(folder, count=8, title="Eight of the files: digits, as a camera sees them")
 
 # %%
 def fresh_copy():
@@ -203,8 +205,9 @@ plot_split({"image files": from_files, "digits in memory": from_memory})
 
 # %% [markdown]
 # Two bars, one model. Orange is waiting for data; the blues and the green are the model at work. The step that
-# reads files is nearly all orange. A computer that computes twice as fast would make the blue parts half as
-# long, and leave the orange as it is. **Before you buy, look at the orange.**
+# reads files is nearly all orange. A card that computes twice as fast would make the blue and green parts half as
+# long, and leave the orange as it is: files are opened and decoded by the processor. **Before you buy, look at the
+# orange.**
 #
 # The part of the step in which the model works is what a GPU's *utilisation* would show, more or less. Beginners
 # are often told that theirs stays under 30 %. Is it so for you?
@@ -217,7 +220,8 @@ judge(
     "holds when" if busy < 0.30 else "fails",
     number=round(100 * busy, 1),
     unit="% of the step at work; measured here",
-    note=f"the images are files; with digits in memory it works for {100 * busy_in_memory:.0f} %",
+    note="the images are files; with digits in memory it works for "
+    f"{100 * busy_in_memory:.0f} %",
 )
 
 # %% [markdown]
@@ -228,9 +232,9 @@ judge(
 # *stages*, and each can be timed alone, for one picture, in a few hundred milliseconds.
 #
 # The stages in the last row of the table would need more memory than a small machine has. For them we count: a
-# *FLOP* is one multiplication or one addition; GFLOP means a thousand million. Forward and backward together cost
-# about three times the FLOPs of the forward pass. If the stages that we timed did so many FLOPs a second, the last
-# ones will be about as fast. So each row says *measured* or *scaled*.
+# *FLOP* is one multiplication or one addition; a GFLOP is a thousand million of them. Forward and backward together
+# cost about three times the FLOPs of the forward pass. We know how many FLOPs a second the timed stages did, and take
+# the last ones to be as fast. So each row says *measured* or *scaled*.
 
 # %%
 from tqdm.auto import tqdm
@@ -239,7 +243,8 @@ from course_lib.train.forecast import forecast
 
 with tqdm(desc="timing VGG-16", unit="stage", total=5) as bar:
     vgg = forecast(
-        device=device, budget_s=2 if quick else 8, progress=lambda done, of: bar.update()
+        device=device, budget_s=2 if quick else 8,
+        progress=lambda done, of: bar.update(),
     )
 vgg
 
@@ -260,15 +265,16 @@ judge(
     "start.compute",
     "holds" if 0.5 <= factor <= 2 else "fails",
     number=days,
-    unit=f"days for VGG-16, forecast; an epoch of our small CNN took {epoch_s:.2g} s, measured",
+    unit="days for VGG-16, forecast; an epoch of our small CNN took "
+    f"{epoch_s:.2g} s, measured",
     note=note,
 )
 
 # %% [markdown]
 # ## When memory runs out
 #
-# Besides slowness there is a second wall. Here is what it looks like when you run into it. We ask for a tensor
-# of a thousand million million numbers, and your machine refuses, as it must:
+# Besides slowness there is a second wall. Here is what it looks like when you run into it. We ask for a *tensor*,
+# a block of numbers, with a thousand million million of them. Your machine refuses, as it must:
 
 # %%
 try:
@@ -301,9 +307,9 @@ judge(
 # %%
 from course_lib.teach.labs import start as lab
 
-most, budget_s = min(2, usable_cores()), 1 if quick else 3
-alone = lab.measure_loader(batch_size, num_workers=0, folder=folder, budget_s=budget_s)
-helped = lab.measure_loader(batch_size, num_workers=most, folder=folder, budget_s=budget_s)
+most, files = min(2, usable_cores()), {"folder": folder, "budget_s": 1 if quick else 3}
+alone = lab.measure_loader(batch_size, num_workers=0, **files)
+helped = lab.measure_loader(batch_size, num_workers=most, **files)
 plot_split({"no worker": alone, f"with {most} worker(s)": helped})
 
 # %% [markdown]
@@ -323,9 +329,9 @@ lab.lab()
 # %% tags=["exercise"]
 # Exercise 0.1 · 5 minutes · ●○○
 # A step took these seconds: split["data"], split["transfer"], split["forward"],
-# split["backward"], split["optimizer"], split["rest"]. The model computes in the forward
-# pass, in the backward pass and in the optimizer. What is the step limited by:
-# "data", "transfer", "compute" or "rest"?
+# split["backward"], split["optimizer"], split["rest"]. The model computes in the
+# forward pass, in the backward pass and in the optimizer. What is the step limited
+# by: "data", "transfer", "compute" or "rest"?
 def bottleneck(split: dict[str, float]) -> str:
     # solution
     compute = split["forward"] + split["backward"] + split["optimizer"]
@@ -360,8 +366,8 @@ check("start.epoch_time", epoch_seconds)
 
 # %% tags=["exercise"]
 # Exercise 0.4 · 5 minutes · ●●○
-# A step waits data_wait_s for its batch, then computes for compute_s. Suppose the loader were
-# perfect, and the wait gone: by what factor would training be faster?
+# A step waits data_wait_s for its batch, then computes for compute_s. Suppose the
+# loader were perfect, and the wait gone: by what factor would training be faster?
 def best_speedup(data_wait_s: float, compute_s: float) -> float:
     # solution
     return (data_wait_s + compute_s) / compute_s
@@ -380,7 +386,9 @@ check("start.speedup_limit", best_speedup)
 my_loader = file_loader
 my_model = model
 
-my_split = measure_split(my_loader, my_model, steps=5, warmup=1, budget_s=5 if quick else 20)
+my_split = measure_split(
+    my_loader, my_model, steps=5, warmup=1, budget_s=5 if quick else 20
+)
 plot_split({"my step": my_split})
 
 # %% [markdown]
