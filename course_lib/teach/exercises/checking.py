@@ -122,7 +122,7 @@ def _keep(asked: Exercise, change: Callable[[Record], Record]) -> Progress:
 
 def _notes(asked: Exercise, assessment: Assessment, progress: Progress) -> tuple[str, ...]:
     shown = progress.of(asked.id).hints
-    help_ = f'`hint("{asked.id}")` helps on.' if shown < len(asked.hints) else ""
+    help_ = f'`hint("{asked.id}")` gives a hint.' if shown < len(asked.hints) else ""
     return _with(
         f"Your function printed: {_shortened(assessment.printed)}" if assessment.printed.strip() else "",
         help_ if assessment.outcome is Outcome.NOT_YET else "",

@@ -243,7 +243,7 @@ OWN_OR_RENT = Exercise(
     minutes=8,
     hints=(
         "Compare what one hour costs, on your own card and on a rented one.",
-        "This job need not pay the whole price: other jobs use the card too. At night, nobody may.",
+        "This job need not pay the whole price: other jobs use the card too. In some hours nobody does.",
         "You have written the cost of an hour of use already. Compare it with the fee.",
     ),
     checker=WordFunction(
