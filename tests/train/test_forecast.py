@@ -1,3 +1,4 @@
+import contextlib
 import json
 
 import psutil
@@ -17,11 +18,12 @@ TINY = (FIRST, SECOND, LinearStage("last", (256, 32, 10)))
 
 def children() -> list[psutil.Process]:
     """The measuring children of this process that are alive."""
-    return [
-        child
-        for child in psutil.Process().children()
-        if child.status() != psutil.STATUS_ZOMBIE and "course_lib.train.stages" in child.cmdline()
-    ]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends just now
+            if child.status() != psutil.STATUS_ZOMBIE and "course_lib.train.stages" in child.cmdline():
+                found.append(child)
+    return found
 
 
 def test_the_stages_are_vgg16() -> None:

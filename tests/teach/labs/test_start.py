@@ -40,7 +40,7 @@ def test_a_loader_is_measured_in_whole_rounds_and_its_workers_are_gone(
         budget_s=0.2,
         progress=lambda share, doing: heard.append((share, len(children() - before))),
     )
-    assert children() == before
+    assert children() <= before
     assert split.samples == split.steps * batch_size, "also where a batch is larger than the folder"
     assert split.steps % max(1, num_workers) == 0
     assert split.warmup == max(1, num_workers)
@@ -61,7 +61,7 @@ def test_workers_are_gone_also_when_a_measurement_is_cancelled(pictures: Path) -
 
     with pytest.raises(KeyboardInterrupt):
         measure_loader(8, 2, folder=pictures, budget_s=0.2, progress=cancel)
-    assert children() == before
+    assert children() <= before
 
 
 def test_more_time_takes_more_steps(pictures: Path) -> None:

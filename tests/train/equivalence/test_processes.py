@@ -85,7 +85,7 @@ def test_ranks_that_wait_in_vain_are_ended_and_told():
     proof = prove(f"{HERE / 'rank_steps.py'}:no_sync_by_hand", Reference(ranks=(9, 3)))
     assert [fault.id for fault in proof.faults] == ["ranks_out_of_step"]
     assert "rank 1 made 2 updates and was done" in proof.faults[0].evidence
-    assert children() == before
+    assert children() <= before
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_file_that_misbehaves_is_told(code, told, tmp_path):
     limit = 1.0 if "sleep" in code else 120.0
     with pytest.raises(CourseError, match=told):
         prove(str(tmp_path / "bad_step.py"), time_limit_s=limit)
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_module_that_cannot_serve_is_told(tmp_path, monkeypatch):

@@ -10,6 +10,15 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from course_lib.train.stage_marks import decoding, reading
 
+PIECE_S = 0.01
+
+
+def wait(seconds: float) -> None:
+    """Wait in equal pieces: a busy system wakes a process late, and long waits must grow as short ones do."""
+    pieces = max(1, round(seconds / PIECE_S))
+    for _ in range(pieces):
+        time.sleep(seconds / pieces)
+
 
 class Sleeping(Dataset[Tensor]):
     """Waits in reading and in decoding, which stays true on a busy machine."""
@@ -23,10 +32,10 @@ class Sleeping(Dataset[Tensor]):
     def __getitem__(self, index: int) -> Tensor:
         if self.read_s:
             with reading():
-                time.sleep(self.read_s)
+                wait(self.read_s)
         if self.decode_s:
             with decoding():
-                time.sleep(self.decode_s)
+                wait(self.decode_s)
         return torch.tensor([float(index)])
 
 
@@ -58,7 +67,7 @@ class StuckInWorkers(Sleeping):
 
 
 def slow_collate(samples: list[Any]) -> Any:
-    time.sleep(0.04)
+    wait(0.04)
     return torch.stack(samples)
 
 

@@ -144,7 +144,7 @@ def test_a_child_that_is_not_done_in_time_is_ended_with_its_workers(children: Ca
     before = children()
     with pytest.raises(CourseError, match="not done after"):
         provoke("stuck_worker", time_limit_s=0.3)
-    assert children() == before
+    assert children() <= before
 
 
 def test_an_unknown_kind_is_told() -> None:

@@ -38,7 +38,7 @@ def test_a_data_set_that_waits_gets_several_workers_and_leaves_none(children: Ch
         budget_seconds=2,
         progress=lambda share, doing: heard.append(share),
     )
-    assert children() == before
+    assert children() <= before
     assert tuned.settings.num_workers >= 3
     assert tuned.settings.persistent_workers
     assert heard == sorted(heard)
@@ -131,7 +131,7 @@ def test_a_worker_that_never_answers_is_an_error(children: Children, monkeypatch
     before = children()
     with pytest.raises(CourseError, match="With 2 workers the loader gave no batch for 500 ms"):
         run_trial(source, LoaderSettings(2), bench, 0.1, stuck_s=0.5)
-    assert children() == before
+    assert children() <= before
 
 
 def test_batches_that_take_too_long_for_the_budget_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_what_does_not_fit_is_left_out_and_said() -> None:
 def test_other_sources_are_tuned(dataset: Any, children: Children) -> None:
     before = children()
     tuned = tune(dataset, EmulatedStep(0.001), budget_seconds=1, most_workers=1, progress=False)
-    assert children() == before
+    assert children() <= before
     assert tuned.samples_per_second > 0
 
 
@@ -197,7 +197,7 @@ def test_an_interrupt_leaves_nobody(children: Children) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         tune(Sleeping(read_s=0.02), step, batch_size=8, budget_seconds=2, progress=False)
-    assert children() == before
+    assert children() <= before
 
 
 def test_what_cannot_be_tuned_is_told() -> None:
@@ -319,6 +319,6 @@ def test_a_step_on_the_processor_is_tuned(children: Children) -> None:
             weight @ weight
 
     tuned = tune(Sleeping(read_s=0.005), step, batch_size=8, budget_seconds=2, most_workers=2, progress=False)
-    assert children() == before
+    assert children() <= before
     assert not tuned.emulated
     assert tuned.model.step_cpu_s > 0

@@ -49,7 +49,8 @@ def test_buckets_are_sent_while_the_backward_pass_runs(measured: Any) -> None:
     trace = BucketTrace(**measured[1][0]["trace"])
     assert len(trace.sizes) > 1
     assert sum(trace.sizes) == 4 * (round(0.01 * 2**20) // 4 // 4) * 4
-    assert trace.begin_s[0] < trace.backward_s / 2, "the first one leaves long before the end"
+    rests_s = 3 * 0.1 / 4 * 2 / 3  # of the layers that the backward pass comes to after the first one
+    assert trace.begin_s[0] < trace.backward_s - 0.9 * rests_s, "the first one leaves long before the end"
     assert all(begin < end for begin, end in zip(trace.begin_s, trace.end_s, strict=True))
 
 

@@ -32,7 +32,7 @@ def runs() -> tuple[RankTimes, ...]:
     )
     assert heard[-1] == (8, 8)
     assert heard == sorted(heard)
-    assert children() == before
+    assert children() <= before
     return found
 
 
@@ -84,7 +84,7 @@ def test_a_time_limit_ends_all_ranks() -> None:
     before = children()
     with pytest.raises(CourseError, match="not done after"):
         time_ranks((0.0, 1.0), steps=1000, warmup=0, time_limit_s=0.5)
-    assert children() == before
+    assert children() <= before
 
 
 def test_a_rank_that_fails_ends_the_others_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +92,7 @@ def test_a_rank_that_fails_ends_the_others_and_is_told(monkeypatch: pytest.Monke
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuchcard0")  # gloo finds no network to talk over
     with pytest.raises(CourseError, match=r"Rank \d failed: .+\.$"):
         time_ranks((0.0, 0.0), steps=1)
-    assert children() == before
+    assert children() <= before
 
 
 def test_an_interrupt_leaves_no_rank() -> None:
@@ -103,7 +103,7 @@ def test_an_interrupt_leaves_no_rank() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         time_ranks((0.0, 0.0), progress=interrupt)
-    assert children() == before
+    assert children() <= before
 
 
 def test_ranks_end_when_their_parent_is_killed(tmp_path: Path) -> None:
@@ -118,20 +118,18 @@ def test_ranks_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", program], env=environment)
     try:
         pids: list[int] = []
-        for _ in range(1200):
+        deadline = time.monotonic() + 120
+        while len(pids) < 2:
+            assert time.monotonic() < deadline, "the ranks were not started"
+            time.sleep(0.05)
             if (tmp_path / "pids").exists():
                 pids = [int(pid) for pid in (tmp_path / "pids").read_text(encoding="utf-8").split()]
-            if len(pids) == 2:
-                break
-            time.sleep(0.05)
-        assert len(pids) == 2
+        ranks = [psutil.Process(pid) for pid in pids]
     finally:
         parent.kill()
         parent.wait()
-    gone, alive = psutil.wait_procs(
-        [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60
-    )
-    assert alive == [], gone
+    gone, alive = psutil.wait_procs(ranks, timeout=60)
+    assert [rank for rank in alive if rank.status() != psutil.STATUS_ZOMBIE] == [], gone
 
 
 @pytest.mark.parametrize(
