@@ -1,20 +1,35 @@
 """What do the cards of this computer, or of a pasted dump, look like?
 
 ``gpu_statuses(text)`` reads every format that people paste: nvidia-smi's table, ``-q``, XML, CSV, ``dmon``
-and ``pmon``, ``-L``, ``topo -m``, its errors, gpustat, nvitop's table, and of rocm-smi what can be read.
+and ``pmon``, ``-L``, ``nvlink -s``, ``topo -m``, its errors, gpustat, nvitop's and nvtop's screens, and
+what can be read of the tools of AMD and Intel (rocm-smi, amd-smi, xpu-smi).
 ``live_status()`` asks the driver itself, through nvidia-ml-py.
 """
 
 from dataclasses import replace
 
 from course_lib.diagnose.paste import Paste
-from course_lib.diagnose.smi import csv, dmon, gpustat, listing, query, rocm, table, topo, trouble, xml
+from course_lib.diagnose.smi import (
+    amd,
+    csv,
+    dmon,
+    gpustat,
+    intel,
+    listing,
+    nvtop,
+    query,
+    records,
+    table,
+    topo,
+    trouble,
+    xml,
+)
 from course_lib.diagnose.smi.model import Gpu, GpuProcess, GpuStatus, MigDevice
 from course_lib.diagnose.smi.nvml import live_status
 
 __all__ = ["Gpu", "GpuProcess", "GpuStatus", "MigDevice", "gpu_statuses", "live_status"]
 
-_FORMATS = (table, query, xml, csv, dmon, gpustat, listing, topo, rocm, trouble)
+_FORMATS = (table, query, xml, csv, dmon, gpustat, records, nvtop, listing, topo, amd, intel, trouble)
 
 
 def gpu_statuses(text: str | Paste) -> list[GpuStatus]:

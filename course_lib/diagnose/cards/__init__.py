@@ -10,9 +10,16 @@ from dataclasses import replace
 from statistics import mean
 
 from course_lib.diagnose.cards.common import pids_on_several, power_share
-from course_lib.diagnose.cards.hardware import ecc_errors, mig, pcie, throttled, unreadable_memory, waiting
-from course_lib.diagnose.cards.processes import nobody_named, one_process_on_all, ranks_on_one_card
+from course_lib.diagnose.cards.hardware import ecc_errors, mig, pcie, throttled, waiting
+from course_lib.diagnose.cards.other_makers import other_makers
+from course_lib.diagnose.cards.processes import (
+    nobody_named,
+    one_process_on_all,
+    owner_gone,
+    ranks_on_one_card,
+)
 from course_lib.diagnose.cards.trouble import trouble
+from course_lib.diagnose.cards.unread import unreadable_memory
 from course_lib.diagnose.cards.use import use
 from course_lib.diagnose.cluster_series import ClusterSeries
 from course_lib.diagnose.finding import Finding, Reading
@@ -101,7 +108,9 @@ _CHECKS: tuple[Callable[[GpuStatus], Iterator[Finding]], ...] = (
     unreadable_memory,
     waiting,
     nobody_named,
+    owner_gone,
     one_process_on_all,
+    other_makers,
     use,
     pcie,
 )

@@ -1,9 +1,11 @@
 """What do all checks on one look at the cards share?"""
 
+from course_lib.diagnose.finding import Evidence
 from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
 IDLE_UTIL = 10.0
 BUSY_UTIL = 60.0
+NO_JOB_MIB = 600.0  # less than a context with a small model
 EMPTY = 0.1  # of a card's memory: a context and a desktop
 # Reasons that slow a card against its will. "sw_power_cap" is how a card at full work runs, "gpu_idle" how it
 # rests.
@@ -38,3 +40,23 @@ def pids_on_several(status: GpuStatus) -> set[int]:
         if process.pid is not None and process.gpu is not None and process.kind in (None, "C", "M+C"):
             cards.setdefault(process.pid, set()).add(process.gpu)
     return {pid for pid, gpus in cards.items() if len(gpus) > 1}
+
+
+def evidence(status: GpuStatus) -> tuple[Evidence, ...]:
+    """Memory, utilisation and power of each card, as far as they are known; of 16 cards at most."""
+    found = []
+    for place, gpu in enumerate(status.gpus[:16]):
+        parts = []
+        if gpu.used_mib is not None:
+            parts.append(
+                f"{gpu.used_mib:.0f}" + (f" of {gpu.total_mib:.0f}" if gpu.total_mib else "") + " MiB"
+            )
+        if gpu.util_percent is not None:
+            parts.append(f"{gpu.util_percent:.0f} %")
+        if gpu.power_w is not None:
+            parts.append(
+                f"{gpu.power_w:.0f}" + (f" of {gpu.power_cap_w:.0f}" if gpu.power_cap_w else "") + " W"
+            )
+        if parts:
+            found.append(Evidence(label(gpu, place), ", ".join(parts)))
+    return tuple(found)

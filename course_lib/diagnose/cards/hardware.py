@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from course_lib.diagnose.cards.common import BUSY_UTIL, IDLE_UTIL, THROTTLING, label, power_share
+from course_lib.diagnose.cards.common import (
+    BUSY_UTIL,
+    IDLE_UTIL,
+    NO_JOB_MIB,
+    THROTTLING,
+    label,
+    power_share,
+)
 from course_lib.diagnose.finding import Evidence, Finding
 from course_lib.diagnose.smi.model import GpuStatus
 
@@ -14,9 +21,10 @@ def throttled(status: GpuStatus) -> Iterator[Finding]:
     """Cards that slow themselves down, or are about to."""
     for place, gpu in enumerate(status.gpus):
         active = sorted(THROTTLING & set(gpu.throttle_reasons or ()))
-        if not active or (gpu.util_percent is not None and gpu.util_percent < IDLE_UTIL):
-            continue
         brake = "hw_power_brake_slowdown" in active
+        rests = gpu.util_percent is not None and gpu.util_percent < IDLE_UTIL
+        if not active or (rests and not brake):
+            continue
         clock = "" if gpu.sm_clock_mhz is None else f" at {gpu.sm_clock_mhz:.0f} MHz"
         top = "" if gpu.max_sm_clock_mhz is None else f" of {gpu.max_sm_clock_mhz:.0f}"
         heat = "" if gpu.temp_c is None else f" and {gpu.temp_c:.0f} °C"
@@ -33,6 +41,7 @@ def throttled(status: GpuStatus) -> Iterator[Finding]:
                 "Watch the clocks for some minutes: nvidia-smi dmon -s pucv.",
             ),
             not_helpful=("Changing the training code.", "A smaller batch."),
+            severity="warning" if rests else "problem",
         )
     for place, gpu in enumerate(status.gpus):
         known = gpu.temp_c is not None and gpu.slowdown_temp_c is not None
@@ -102,47 +111,14 @@ def mig(status: GpuStatus) -> Iterator[Finding]:
     )
 
 
-def unreadable_memory(status: GpuStatus) -> Iterator[Finding]:
-    """Memory that the tool cannot read, and why."""
-    memory_asked = not status.columns or any(c.startswith(("memory", "fb")) for c in status.columns)
-    unread = [gpu for gpu in status.gpus if gpu.used_mib is None and gpu.total_mib is None]
-    if not status.gpus or len(unread) < len(status.gpus) or not memory_asked or status.links:
-        return
-    if status.source in ("rocm-smi",) or any(gpu.unreadable for gpu in status.gpus):
-        return
-    if status.smi_version and status.driver_version and status.smi_version != status.driver_version:
-        yield Finding(
-            id="smi.tool_driver_mismatch",
-            summary="nvidia-smi and the driver are of different versions, and memory cannot be read",
-            why=f"nvidia-smi {status.smi_version} runs against driver {status.driver_version}: the tool is "
-            "from another installation. Nothing is known about memory; PyTorch itself may be fine.",
-            remedies=(
-                "Use torch.cuda.mem_get_info(), and the nvidia-smi that belongs to the driver (or complete "
-                "the driver update and reboot).",
-            ),
-            not_helpful=("Reading N/A as 0 MiB.", "Concluding that the card has no memory."),
-        )
-        return
-    if any(gpu.util_percent is not None or gpu.temp_c is not None for gpu in status.gpus):
-        yield Finding(
-            id="smi.unified_memory",
-            summary="Memory cannot be read through the driver's tool here: card and computer may share one "
-            "memory",
-            why="Other figures are there, memory is not available. That is so on parts with unified memory "
-            "(DGX Spark, Jetson, Grace), and not a fault.",
-            remedies=("Use the system's own tools for memory: free -h, or torch.cuda.mem_get_info().",),
-            not_helpful=("Reading it as 0 MiB used.",),
-            severity="note",
-            certainty="likely",
-        )
-
-
 def waiting(status: GpuStatus) -> Iterator[Finding]:
     """All cards at idle power: a hang, or no job."""
     shares = [power_share(gpu) for gpu in status.gpus]
     known = [share for share in shares if share is not None]
-    if len(known) < 2 or len(known) < len(status.gpus):
+    if len(known) < 2 or len(known) < len(status.gpus) or any(gpu.mig_enabled for gpu in status.gpus):
         return
+    if all(gpu.used_mib is not None and gpu.used_mib < NO_JOB_MIB for gpu in status.gpus):
+        return  # no job is there that could hang
     utils = [gpu.util_percent for gpu in status.gpus if gpu.util_percent is not None]
     spinning = len(utils) == len(known) and min(utils) >= 90 and max(known) <= _WAITING_POWER
     if not spinning and (utils or max(known) > _IDLE_POWER):
@@ -182,7 +158,21 @@ def ecc_errors(status: GpuStatus) -> Iterator[Finding]:
                 "The count starts anew with each reset of the card.",
                 remedies=(
                     "Reset the card or reboot; if the count comes back, have the card replaced (nvidia-smi "
-                    "-q -d ECC, ROW_REMAPPER).",
+                    "-q -d ECC,ROW_REMAPPER).",
                 ),
                 not_helpful=("Changing the training code.",),
+            )
+        elif gpu.repair_pending:
+            yield Finding(
+                id="hardware.memory_errors",
+                summary=f"{label(gpu, place)} has marked bad memory, which is replaced at its next reset",
+                why="A page or row was found faulty and waits for its replacement (Pending: Yes). Until "
+                "then a program "
+                "can hit it again.",
+                remedies=(
+                    "Reset the card or reboot when no job runs on it; if it returns soon, have the card "
+                    "looked at.",
+                ),
+                not_helpful=("Changing the training code.",),
+                severity="warning",
             )

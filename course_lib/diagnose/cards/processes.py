@@ -9,6 +9,8 @@ from course_lib.diagnose.foreign_contexts import foreign_contexts
 from course_lib.diagnose.size import show_mib
 from course_lib.diagnose.smi.model import Gpu, GpuProcess, GpuStatus
 
+_NO_NAME = ("Unknown Error", "[Unknown Error]", "Not Found", "[Not Found]")
+
 
 def ranks_on_one_card(status: GpuStatus) -> Iterator[Finding]:
     """Ranks that opened a context on a card that is not theirs."""
@@ -71,6 +73,34 @@ def nobody_named(status: GpuStatus) -> Iterator[Finding]:
     held = [gpu for gpu in status.gpus if (gpu.used_mib or 0.0) >= 1024 and (fill(gpu) or 0.0) >= 0.05]
     if held:
         yield zombie(held[0], "the list of processes is empty")
+
+
+def owner_gone(status: GpuStatus) -> Iterator[Finding]:
+    """Processes that hold memory and have no name any more."""
+    gone = [p for p in status.processes or () if p.name in _NO_NAME and (p.mib or 0.0) >= 500]
+    if not gone:
+        return
+    listed = ", ".join(f"{p.pid} on GPU {p.gpu} ({show_mib(p.mib or 0.0)})" for p in gone[:8])
+    yield Finding(
+        id="zombie.holding_gpu",
+        summary=f"{len(gone)} {'process holds' if len(gone) == 1 else 'processes hold'} memory and cannot "
+        f"be named",
+        why=f"Process {listed}: the driver still counts it, and the system has no name for its number. It "
+        f"has ended "
+        "without letting go, or it runs outside this container.",
+        remedies=(
+            "Look for the number and its children (ps -ef, also on the host outside the container) and try "
+            "fuser -v "
+            "/dev/nvidia*: a loader worker left behind can hold the memory. If nothing can be ended, an "
+            "administrator "
+            "resets the card or reboots.",
+        ),
+        not_helpful=(
+            "Taking the memory as free because no program is named.",
+            "A smaller batch: the memory is not the new job's.",
+        ),
+        certainty="likely",
+    )
 
 
 def zombie(gpu: Gpu, reason: str) -> Finding:

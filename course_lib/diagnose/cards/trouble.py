@@ -5,13 +5,15 @@ from collections.abc import Iterator
 from course_lib.diagnose.cards.processes import zombie
 from course_lib.diagnose.finding import Evidence, Finding
 from course_lib.diagnose.smi.csv import COLUMNS_UNKNOWN
+from course_lib.diagnose.smi.listing import INACTIVE_LINKS
 from course_lib.diagnose.smi.model import GpuStatus
 
 # What NVIDIA's list of Xid errors says, in groups that ask for the same action.
 _XID_OF_PROGRAMS = {13, 31, 43, 45, 68, 69}
-_XID_OF_MEMORY = {48, 63, 64, 92, 94, 95}
-_XID_OF_THE_BUS = {79, 54, 62, 119, 120, 140}
+_XID_OF_MEMORY = {48, 63, 64, 92, 94, 95, 140}
+_XID_OF_THE_BUS = {79}
 _XID_OF_NVLINK = {74}
+_XID_OF_FIRMWARE = {61, 62, 109, 119, 120}
 
 
 def trouble(status: GpuStatus) -> Iterator[Finding]:
@@ -45,6 +47,8 @@ def _finding(status: GpuStatus, name: str, line: str) -> Finding | None:
         if gpu is not None and (gpu.used_mib or 0.0) >= 500:
             return zombie(gpu, f"the owner reads {line}")
         return None
+    if name.startswith(INACTIVE_LINKS):
+        return _inactive_links(name.removeprefix(INACTIVE_LINKS), line)
     texts = _TEXTS.get(name)
     if texts is None:
         return None
@@ -68,6 +72,25 @@ def _lost(status: GpuStatus, line: str) -> Finding:
     )
 
 
+def _inactive_links(card: str, links: str) -> Finding:
+    return Finding(
+        id="hardware.nvlink_inactive",
+        summary=f"GPU {card}: some of its NVLinks are inactive",
+        why=f"Inactive: {links}; its other links work. Where all cards of the computer should be connected "
+        f"alike, "
+        "a link has failed, and NCCL takes a slower way. Some boards leave links unused by design.",
+        remedies=(
+            "Compare with the other cards (nvidia-smi nvlink -s, nvidia-smi topo -m) and look for Xid 74 "
+            "in dmesg; "
+            "then reset the card or reboot, reseat card and bridge.",
+        ),
+        not_helpful=("Changing the training code.",),
+        evidence=(Evidence(f"inactive links of GPU {card}", links),),
+        severity="warning",
+        certainty="likely",
+    )
+
+
 def _xid(status: GpuStatus, xid: int, line: str) -> Finding:
     if xid in _XID_OF_THE_BUS:
         return _lost(status, line)
@@ -81,6 +104,22 @@ def _xid(status: GpuStatus, xid: int, line: str) -> Finding:
                 "Run the program with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer, to see which line.",
             ),
             not_helpful=("Replacing the card.",),
+            evidence=(Evidence("line", line),),
+            certainty="likely",
+        )
+    if xid in _XID_OF_FIRMWARE:
+        return Finding(
+            id="hardware.xid",
+            summary=f"Xid {xid}: the card's own firmware does not answer",
+            why="The driver waits for the processor on the card (GSP, or its power management). Programs "
+            "on the "
+            "card hang or die; the training code is not the cause.",
+            remedies=(
+                "Reset the card (nvidia-smi --gpu-reset, with nothing running on it) or reboot; update "
+                "driver and "
+                "firmware if it returns, then have the card looked at.",
+            ),
+            not_helpful=("Debugging the training loop.",),
             evidence=(Evidence("line", line),),
             certainty="likely",
         )
@@ -149,6 +188,27 @@ _TEXTS: dict[str, tuple[str, str, str, str, str]] = {
         "On the host, install the driver; in a container, start it with --gpus all and the NVIDIA "
         "container toolkit.",
         "Installing CUDA in the Python environment.",
+    ),
+    "access blocked": (
+        "smi.access_blocked",
+        "Windows does not let this Linux (WSL) use the card",
+        "NVML is there and Windows blocks the card: its driver or the WSL kernel is too old, or was "
+        "updated while "
+        "WSL ran.",
+        "On Windows: wsl --shutdown, wsl --update, and a current NVIDIA driver for Windows; then start WSL "
+        "again.",
+        "Installing a Linux driver inside WSL.",
+    ),
+    "init failed": (
+        "hardware.init_failed",
+        "The driver cannot start the card",
+        "The kernel module found the card, and its start failed (RmInitAdapter): a fault of power, slot or "
+        "card, or "
+        "a driver that does not know it.",
+        "Reboot with the power off for a minute; reseat the card and its power cables, try another slot, "
+        "and a "
+        "driver that supports the card.",
+        "Reinstalling PyTorch.",
     ),
     "no devices": (
         "smi.no_devices",

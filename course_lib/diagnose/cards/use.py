@@ -1,13 +1,23 @@
 """How are the cards used: idle, busy, full, held without work, starved?"""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from statistics import mean
 
-from course_lib.diagnose.cards.common import BUSY_UTIL, EMPTY, IDLE_UTIL, fill, label, power_share
+from course_lib.diagnose.cards.common import (
+    BUSY_UTIL,
+    EMPTY,
+    IDLE_UTIL,
+    NO_JOB_MIB,
+    evidence,
+    fill,
+    label,
+    power_share,
+)
 from course_lib.diagnose.cards.links import links
-from course_lib.diagnose.finding import Evidence, Finding
+from course_lib.diagnose.cards.other_makers import OTHER_MAKERS
+from course_lib.diagnose.finding import Finding
 from course_lib.diagnose.size import show_mib
-from course_lib.diagnose.smi import rocm
 from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
 _STARVED_UTIL = 40.0
@@ -18,29 +28,39 @@ _MOMENT = " One look is a moment: repeat it over a minute (nvidia-smi dmon) befo
 
 
 def use(status: GpuStatus) -> Iterator[Finding]:
-    """At most one Finding about how the cards are used, and one about their connections."""
+    """How the cards are used, or connected: one Finding, or two where only some of the cards are free."""
     if status.links:
         yield links(status)
         return
-    if status.source == rocm.SOURCE:
-        yield _not_nvidia(status)
+    if status.source in OTHER_MAKERS or any(gpu.mig_enabled for gpu in status.gpus):
         return
-    if not status.gpus or any(gpu.mig_enabled for gpu in status.gpus):
+    # A card of which a cut text only has the name says nothing about its use.
+    known = tuple(gpu for gpu in status.gpus if gpu.used_mib is not None or gpu.util_percent is not None)
+    if not known:
         return
-    for check in (_choose_idle, _starved, _one_starved, _held_idle, _nearly_full, _idle, _busy):
+    status = replace(status, gpus=known)
+    if finding := _choose_idle(status):
+        yield finding
+        in_use = replace(status, gpus=tuple(gpu for gpu in known if not _is_idle(gpu)))
+        if starving := _starved(in_use):
+            yield replace(starving, severity="note")
+        return
+    for check in (_starved, _one_starved, _held_idle, _nearly_full, _idle, _busy):
         if finding := check(status):
             yield finding
             return
 
 
 def _is_idle(gpu: Gpu) -> bool:
-    nothing_held = gpu.used_mib is not None and (gpu.used_mib < 600 if fill(gpu) is None else _empty(gpu))
+    nothing_held = gpu.used_mib is not None and (
+        gpu.used_mib < NO_JOB_MIB if fill(gpu) is None else _empty(gpu)
+    )
     return nothing_held and (gpu.util_percent is None or gpu.util_percent < IDLE_UTIL)
 
 
 def _empty(gpu: Gpu) -> bool:
     share = fill(gpu)
-    return share is not None and (share < EMPTY or (gpu.used_mib or 0.0) < 600)
+    return share is not None and (share < EMPTY or (gpu.used_mib or 0.0) < NO_JOB_MIB)
 
 
 def _is_busy(gpu: Gpu) -> bool:
@@ -67,7 +87,7 @@ def _choose_idle(status: GpuStatus) -> Finding | None:
             "Deriving a total or a share from memory.used alone.",
             "Assuming that CUDA's numbers are nvidia-smi's where cards differ.",
         ),
-        evidence=_evidence(status),
+        evidence=evidence(status),
         severity="note",
     )
 
@@ -103,7 +123,7 @@ def _starved(status: GpuStatus) -> Finding | None:
             "A smaller batch because memory is full: some frameworks reserve all of it in advance.",
             "A bigger card: it would wait longer.",
         ),
-        evidence=_evidence(status),
+        evidence=evidence(status),
         severity="problem" if several else "warning",
         certainty="likely" if several else "possible",
     )
@@ -133,7 +153,7 @@ def _one_starved(status: GpuStatus) -> Finding | None:
             "compare the cards over a minute: nvidia-smi dmon -c 60.",
         ),
         not_helpful=("A faster card: it would wait longer.", "A smaller batch."),
-        evidence=_evidence(status),
+        evidence=evidence(status),
         severity="warning",
         certainty="possible",
     )
@@ -166,7 +186,7 @@ def _held_idle(status: GpuStatus) -> Finding | None:
             "be running, see where it waits (py-spy dump).",
         ),
         not_helpful=("torch.cuda.empty_cache() in another process: it cannot free this one's memory.",),
-        evidence=_evidence(status),
+        evidence=evidence(status),
         severity="warning",
         certainty="likely",
     )
@@ -197,7 +217,7 @@ def _nearly_full(status: GpuStatus) -> Finding | None:
         f"is needed now.{unseen}",
         remedies=remedies,
         not_helpful=("Guessing which of two numbers is the total.",),
-        evidence=_evidence(status),
+        evidence=evidence(status),
         severity="note",
     )
 
@@ -218,22 +238,26 @@ def _idle(status: GpuStatus) -> Finding | None:
             why=f"All processes are of type G (graphics).{room}",
             remedies=(f"Nothing to free;{limit}",),
             not_helpful=("Reading the desktop's GPU-Util as a training job.",),
-            evidence=_evidence(status),
+            evidence=evidence(status),
             severity="note",
         )
     windows = " Under WDDM memory by process is not reported." if status.driver_model == "WDDM" else ""
+    one = len(status.gpus) == 1
+    cards, their = ("The card is", "its") if one else ("The cards are", "their")
+    computes = "Nothing computes and little is held."
+    if any(gpu.util_percent is None for gpu in status.gpus):
+        computes = "Less is held than a job needs to start; utilisation is not in these figures."
     return Finding(
         id="smi.card_idle_problem_elsewhere",
-        summary="The card is nearly empty: a failure you had is not about its memory",
-        why=f"Nothing computes and little is held.{room}{windows} If a job should be running, it is not on "
-        "this card.",
+        summary=f"{cards} nearly empty: a failure you had is not about {their} memory",
+        why=f"{computes}{room}{windows} If a job should be running, it is not here.",
         remedies=(
             "Look at the error itself and at the computer's own memory (on Windows: fewer DataLoader "
             "workers, a larger page file); check that the program uses the card at all: "
             "torch.cuda.is_available().",
         ),
         not_helpful=("GPU memory advice: smaller batch, empty_cache.",),
-        evidence=_evidence(status),
+        evidence=evidence(status),
         severity="note",
     )
 
@@ -261,7 +285,7 @@ def _busy(status: GpuStatus) -> Finding | None:
             "anything.",
         ),
         not_helpful=("Taking 100 % utilisation as proof of efficiency.",),
-        evidence=_evidence(status),
+        evidence=evidence(status),
         severity="note",
     )
 
@@ -277,36 +301,3 @@ def _power_says(status: GpuStatus, shares: list[float]) -> str:
             f"at full utilisation, and {works} is the one that it waits for."
         )
     return ", which agrees." if min(shares) >= 0.5 else ": low for full work; small kernels look like that."
-
-
-def _not_nvidia(status: GpuStatus) -> Finding:
-    full = "; ".join(f"{name} {share}" for name, share in status.trouble.items())
-    return Finding(
-        id="smi.not_nvidia",
-        summary="This is rocm-smi, of AMD cards: part of it can be read",
-        why="Its short table gives activity and fill in percent, temperature, power and clock; no MiB and no "
-        f"processes, so nothing is said about who holds what. {full}".rstrip(),
-        remedies=("For processes and MiB: rocm-smi --showpids --showmeminfo vram.",),
-        not_helpful=("nvidia-smi: it knows nothing of these cards.",),
-        evidence=_evidence(status),
-        severity="note",
-    )
-
-
-def _evidence(status: GpuStatus) -> tuple[Evidence, ...]:
-    evidence = []
-    for place, gpu in enumerate(status.gpus[:16]):
-        parts = []
-        if gpu.used_mib is not None:
-            parts.append(
-                f"{gpu.used_mib:.0f}" + (f" of {gpu.total_mib:.0f}" if gpu.total_mib else "") + " MiB"
-            )
-        if gpu.util_percent is not None:
-            parts.append(f"{gpu.util_percent:.0f} %")
-        if gpu.power_w is not None:
-            parts.append(
-                f"{gpu.power_w:.0f}" + (f" of {gpu.power_cap_w:.0f}" if gpu.power_cap_w else "") + " W"
-            )
-        if parts:
-            evidence.append(Evidence(label(gpu, place), ", ".join(parts)))
-    return tuple(evidence)

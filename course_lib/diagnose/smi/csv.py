@@ -34,9 +34,8 @@ _PROCESS_FIELDS = {
     "gpu_serial": "gpu_serial",
     "timestamp": "timestamp",
 }
-_ANONYMOUS_ROW = re.compile(
-    r"^\s*(?:(?:\[?N/A\]?|\[?Not Supported\]?|\d+(?:\.\d+)? (?:MiB|%|W|MHz))\s*,\s*)+"
-    r"(?:\[?N/A\]?|\[?Not Supported\]?|\d+(?:\.\d+)? (?:MiB|%|W|MHz))\s*$"
+_FIGURE = re.compile(
+    r"\d{1,9}(?:\.\d{1,4})? (?:MiB|%|W|MHz)|\[(?:N/A|Not Supported|Unknown Error|Not Found)\]|N/A"
 )
 COLUMNS_UNKNOWN = "columns unknown"
 
@@ -90,7 +89,7 @@ def _blocks(paste: Paste) -> Iterator[_Block]:
         elif block and len(cells) == len(block.columns) and _is_row(cells, block):
             block.rows.append(cells)
             block.last_line = line_number
-        elif _ANONYMOUS_ROW.match(line) and block is None:
+        elif block is None and _is_anonymous(cells):
             yield _Block(False, (COLUMNS_UNKNOWN,), line_number, line_number, [cells])
         elif block and block.rows and line.strip() and not _looks_like_noise(line):
             yield block
@@ -140,6 +139,12 @@ def _is_row(cells: Sequence[str], block: _Block) -> bool:
     return True
 
 
+def _is_anonymous(cells: Sequence[str]) -> bool:
+    """Whether a row without header is nvidia-smi's all the same: by cells that carry its units."""
+    figures = sum(bool(_FIGURE.fullmatch(cell)) for cell in cells)
+    return len(cells) > 1 and (figures == len(cells) or figures >= 3)
+
+
 def _looks_like_noise(line: str) -> bool:
     """A line of the terminal between two rows, such as the progress of a loop."""
     return line.lstrip().startswith(("$", "#", ">", "%"))
@@ -171,6 +176,7 @@ def _cards(block: _Block) -> GpuStatus:
         columns=block.columns,
         gpus=tuple(latest),
         samples=tuple(samples),
+        memory_asked=any(name.startswith("memory.") for name in block.columns),
     )
 
 
@@ -194,6 +200,11 @@ def _gpu(columns: Sequence[str], row: Sequence[str]) -> Gpu:
     return replace(make_gpu(cells), throttle_reasons=reasons(active, mask))
 
 
+def _process_name(cell: str | None) -> str | None:
+    """The name; "[Not Found]" stays: it tells a process that has gone from a name that was not asked."""
+    return cell if cell == "[Not Found]" else word(cell)
+
+
 def _processes(block: _Block) -> GpuStatus:
     processes = []
     for row in block.rows:
@@ -204,7 +215,7 @@ def _processes(block: _Block) -> GpuStatus:
                 gpu=None,
                 pid=whole(cells.get("pid")),
                 kind="C",
-                name=word(cells.get("process_name", cells.get("name"))),
+                name=_process_name(cells.get("process_name", cells.get("name"))),
                 mib=number(memory),
             )
         )

@@ -2,7 +2,7 @@
 
 Two header lines that begin with "#", the second with units, then one row a card (or process) and moment. The
 columns depend on ``-s`` and on the driver: "temp" became "gtemp" and "mtemp", "jpg" and "ofa" came later.
-``-o D`` and ``-o T`` put date and time in front.
+``-o D`` and ``-o T`` put date and time in front; ``--format csv`` puts commas between.
 """
 
 import re
@@ -12,8 +12,8 @@ from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.smi.cells import number, whole
 from course_lib.diagnose.smi.model import Gpu, GpuProcess, GpuStatus
 
-_HEADER = re.compile(r"^\s*#\s*(?:Date\s+)?(?:Time\s+)?gpu\s+\w+", re.IGNORECASE)
-_UNITS = re.compile(r"^\s*#\s*(?:YYYYMMDD\s+)?(?:HH:MM:SS\s+)?Idx\b", re.IGNORECASE)
+_HEADER = re.compile(r"^\s*\\?#\s*(?:Date[\s,]+)?(?:Time[\s,]+)?gpu[\s,]+\w+", re.IGNORECASE)
+_UNITS = re.compile(r"^\s*\\?#\s*(?:YYYYMMDD[\s,]+)?(?:HH:MM:SS[\s,]+)?Idx\b", re.IGNORECASE)
 _FIELDS = {
     "gpu": "index",
     "pwr": "power_w",
@@ -40,15 +40,14 @@ def read(paste: Paste) -> list[GpuStatus]:
     processes: list[GpuProcess] = []
     shown: dict[bool, tuple[str, ...]] = {}
     lines: dict[bool, list[int]] = {True: [], False: []}
-    for line_number, line in enumerate(paste.lines, start=1):
+    for line_number, line in enumerate(paste.body.split("\n"), start=1):
         text = line[:1000]
         if _HEADER.match(text):
-            columns = text.lstrip().lstrip("#").split()
-            columns = [name.lower() for name in columns]
+            columns = _split(text.lstrip(" \t\\#").lower())
             shown.setdefault("pid" in columns, tuple(columns))
         elif columns and not _UNITS.match(text):
             of_processes = "pid" in columns
-            cells = text.split()
+            cells = _split(text)
             if not _is_row(columns, cells):
                 continue
             lines[of_processes].append(line_number)
@@ -66,6 +65,7 @@ def read(paste: Paste) -> list[GpuStatus]:
                 columns=shown[False],
                 gpus=tuple(latest.values()),
                 samples=tuple(samples),
+                memory_asked="fb" in shown[False],
             )
         )
     if processes:
@@ -80,6 +80,10 @@ def read(paste: Paste) -> list[GpuStatus]:
             )
         )
     return statuses
+
+
+def _split(text: str) -> list[str]:
+    return [cell for cell in re.split(r"[\s,]+", text) if cell]
 
 
 def _is_row(columns: Sequence[str], cells: Sequence[str]) -> bool:

@@ -97,6 +97,8 @@ REASON_BITS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
+# -q and the XML form spell two of them otherwise.
+_REASON_NAMES = {"idle": "gpu_idle", "display_clocks_setting": "display_clock_setting"}
 _WORDS = {"name", "uuid", "bus_id", "time", "pstate", "ecc", "compute_mode", "driver_model"}
 _WHOLE = {
     "index",
@@ -106,7 +108,8 @@ _WHOLE = {
     "pcie_width_max",
     "ecc_uncorrected",
 }
-_YES_OR_NO = {"mig_enabled", "display"}
+_YES_OR_NO = {"mig_enabled", "display", "repair_pending"}
+_MEANINGS = {"enabled": True, "yes": True, "disabled": False, "no": False}
 _NAMES = {entry.name for entry in fields(Gpu)}
 
 
@@ -121,7 +124,7 @@ def make_gpu(cells: Mapping[str, str], *, index: int | None = None, time: str | 
         elif name in _WHOLE:
             values[name] = whole(cell)
         elif name in _YES_OR_NO:
-            values[name] = {"enabled": True, "disabled": False}.get(cell.strip().strip("[]").lower())
+            values[name] = _MEANINGS.get(cell.strip().strip("[]").lower())
         else:
             values[name] = number(cell)
     if index is not None:
@@ -144,7 +147,8 @@ def reasons(active: Mapping[str, str], mask: str | None = None) -> tuple[str, ..
         if text in ("active", "not active"):
             known = True
             if text == "active":
-                names.append(name.strip().lower().replace(" ", "_"))
+                reason = name.strip().lower().replace(" ", "_")
+                names.append(_REASON_NAMES.get(reason, reason))
     if mask is not None:
         try:
             bits = int(mask.strip(), 16)

@@ -15,6 +15,8 @@ class Gpu:
 
     ``util_percent`` is the share of time in which some kernel ran; ``memory_activity_percent`` the share in
     which memory was read or written (not how full it is). ``throttle_reasons`` names the active ones.
+    ``ecc_uncorrected`` counts since the last reset; ``repair_pending``: bad memory is marked and waits for a
+    reset of the card to be replaced.
     """
 
     index: int | None = None
@@ -46,6 +48,7 @@ class Gpu:
     pcie_tx_mb_s: float | None = None
     ecc: str | None = None
     ecc_uncorrected: int | None = None
+    repair_pending: bool | None = None
     compute_mode: str | None = None
     driver_model: str | None = None
     mig_enabled: bool | None = None
@@ -87,7 +90,8 @@ class GpuStatus:
     (the same as ``gpus`` for a single look). ``processes`` is None where the dump has no list of them and
     empty where the list is there and names nobody. ``columns`` are the fields as the user chose them.
     ``links`` maps pairs of cards ("0-1") to the connection between them, ``numa`` the cards' NUMA nodes.
-    ``trouble`` maps a label to the line in which a tool reports a failure.
+    ``trouble`` maps a label to the line in which a tool reports a failure. ``memory_asked`` is False where
+    the form of the dump does not hold the cards' memory, so that its absence means nothing.
     """
 
     source: str
@@ -109,6 +113,7 @@ class GpuStatus:
     trouble: Mapping[str, str] = field(default_factory=dict)
     pci_bus_id: str | None = None
     truncated: bool = False
+    memory_asked: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, ready for ``json.dumps``; unknown figures are None."""

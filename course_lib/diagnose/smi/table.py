@@ -14,14 +14,15 @@ from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.smi.cells import failed, number, whole, word
 from course_lib.diagnose.smi.model import Gpu, GpuProcess, GpuStatus, MigDevice
 
+# From driver 610 on its kernel part is called KMD and CUDA's version UMD; nvitop has a head like it.
 _HEAD = re.compile(
-    r"NVIDIA-SMI\s+([\d.]{3,20}).{0,80}?Driver Version:\s*([\w.]{2,20})"
-    r"(?:.{0,40}?CUDA Version:\s*([\w./!]{2,10}))?"
+    r"(?:NVIDIA-SMI\s+([\d.]{3,20})|NVITOP\s+[\d.]{3,20}).{0,80}?(?:Driver|KMD) Version:\s*([\w.]{2,20})"
+    r"(?:.{0,40}?CUDA (?:UMD |Driver )?Version:\s*([\w./!]{2,10}))?"
 )
 _DATE = re.compile(r"^\s*\|?\s*((?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4})")
 _CARD = re.compile(
     r"^\W{0,6}?\|?\s*(\d{1,3})\s+(\S.{0,60}?)\s+(On|Off|N/A|WDDM|TCC|MCDM|ERR!)\s*\|\s*"
-    r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+(On|Off|N/A|ERR!)\s*\|\s*"
+    r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d|N/A)\s+(On|Off|N/A|ERR!)\s*\|\s*"
     r"([^|]{1,40}?)\s*(?:\||$)"
 )
 _STATE = re.compile(
@@ -37,6 +38,8 @@ _PROCESS = re.compile(
     r"(?:(C\+G|M\+C|M\+C\+G|C|G)\s+)?(\S.{0,400}?)\s+"
     r"(\d{1,9}\s*Mi?B|N/A|Not Supported|ERR!|Insufficient Perm\S*)\s*(?:\||$)"
 )
+# GeForce cards of before 2014: a row for the card, and no process in it.
+_NOT_TOLD = re.compile(r"^\W{0,6}?\|?\s*\d{1,3}\s+Not Supported\s*(?:\||$)")
 _NOBODY = re.compile(r"No running (?:compute )?processes found", re.IGNORECASE)
 _MIG_HEAD = re.compile(r"MIG devices:", re.IGNORECASE)
 _SLICE = re.compile(
@@ -45,6 +48,7 @@ _SLICE = re.compile(
     r"\|\s*(\d{1,4})?"
 )
 _RULE = re.compile(r"^\W*[+|][-=+|]{10,}")
+_LAST_RULE = re.compile(r"^\W*\+[-=+|]{10,}[+|][\s`*]*$")
 _TABLE_LINE = re.compile(r"^\W{0,6}?[|+]|[|+]\s*$")
 
 
@@ -57,6 +61,7 @@ class _Table:
     gpus: list[Gpu] = field(default_factory=list)
     slices: list[MigDevice] = field(default_factory=list)
     processes: list[GpuProcess] | None = None
+    lists_processes: bool = False  # the head of the list has been read, and no row yet
     last_line: int = 0
     ends_with_rule: bool = False
 
@@ -100,7 +105,10 @@ def _tables(paste: Paste) -> Iterator[_Table]:
         if _take(begun, line):
             table, begun.last_line, begun.ends_with_rule = begun, line_number, False
         elif table and _RULE.match(line):
-            table.last_line, table.ends_with_rule = line_number, True
+            table.last_line, table.ends_with_rule = line_number, bool(_LAST_RULE.match(line))
+            if table.lists_processes and table.ends_with_rule:
+                # The list is whole and names nobody, as in a container.
+                table.processes, table.lists_processes = table.processes or [], False
         elif table and _TABLE_LINE.search(line) and line_number <= table.last_line + 4:
             table.last_line, table.ends_with_rule = line_number, False
     if table:
@@ -140,8 +148,12 @@ def _take(table: _Table, line: str) -> bool:
                 sm=whole(sm),
             )
         )
-    elif _PROCESS_HEAD.search(line) or _NOBODY.search(line):
-        table.processes = table.processes or []
+    elif _PROCESS_HEAD.search(line):
+        table.lists_processes = True
+    elif _NOT_TOLD.match(line):
+        table.lists_processes = False
+    elif _NOBODY.search(line):
+        table.processes, table.lists_processes = table.processes or [], False
     elif match := _PROCESS.match(line):
         gpu, pid, kind, name, memory = match.groups()
         process = GpuProcess(gpu=int(gpu), pid=int(pid), kind=kind, name=name.strip(), mib=number(memory))
@@ -156,7 +168,7 @@ def _card(match: re.Match[str]) -> Gpu:
     return Gpu(
         index=int(index),
         name=name,
-        bus_id=bus_id,
+        bus_id=word(bus_id),
         driver_model=mode if mode in ("WDDM", "TCC", "MCDM") else None,
         display={"On": True, "Off": False}.get(display),
         ecc=word(ecc),

@@ -8,8 +8,8 @@ import re
 from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.smi.model import GpuStatus
 
-_HEADER = re.compile(r"^\W{0,4}GPU0\s+(?:GPU\d+\s+)*")
-_ROW = re.compile(r"^\W{0,4}GPU(\d{1,3})\s+(.{1,2000})$")
+_HEADER = re.compile(r"^\W{0,60}GPU\d{1,3}\s+(?:GPU\d|NIC\d|mlx|CPU Aff)")
+_ROW = re.compile(r"^\W{0,60}GPU(\d{1,3})\s+(.{1,2000})$")
 _LINK = re.compile(r"^(?:X|NV\d{1,2}|PIX|PXB|PHB|PSB|NODE|SYS|SOC)$")
 _NUMA = re.compile(r"^\d{1,2}$")
 

@@ -1,29 +1,40 @@
-"""Which failure does a line report: the tool cannot reach the driver, or a card is gone?"""
+"""Which failure does the text report: the tool cannot reach the driver, or a card is gone?
+
+The sentences are looked for with every blank taken out, since terminals break them anywhere.
+"""
 
 import re
+from collections.abc import Iterator
 
 from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.smi.model import GpuStatus
 
-_BUS = r"((?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.\d)?)"
-_LINES = {
-    label: re.compile(pattern, re.IGNORECASE)
+_BUS = r"(?P<bus>(?:[0-9a-f]{3,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.\d)?)"
+# label -> pattern in lower case, without blanks
+_SENTENCES = {
+    label: re.compile(pattern)
     for label, pattern in {
-        "gpu lost": rf"Unable to determine the device handle for GPU\s*{_BUS}|GPU is lost|fallen off the bus"
-        r"|No longer available on the bus",
-        "driver not running": r"couldn't communicate with the NVIDIA driver",
-        "library mismatch": r"Driver/library version mismatch",
-        "nvml unknown error": r"Failed to initialize NVML: Unknown Error",
-        "no permission": r"Failed to initialize NVML: Insufficient Permissions",
-        "no driver library": r"NVML Shared Library Not Found"
-        r"|libnvidia-ml\.so[^\n]{0,60}(?:not found|cannot open)",
-        "no devices": r"No devices were found",
-        "tool missing": r"nvidia-smi['\"]?(?::| is) (?:command )?not (?:found|recognized)"
-        r"|command not found: nvidia-smi",
-        "xid": r"Xid \(PCI:(?P<bus>[0-9A-Fa-f:.]{7,20})\):\s*(?P<xid>\d{1,3})",
+        "gpu lost": rf"unabletodeterminethedevicehandleforgpu(?:\d{{1,2}}:)?(?:{_BUS})?|gpuislost"
+        rf"|nvrm:(?:thenvidia)?gpu{_BUS.replace('bus', 'nvrm')}[^!]{{0,120}}fallenoffthebus|fallenoffthebus"
+        r"|nolongeravailableonthebus",
+        "driver not running": r"couldn'tcommunicatewiththenvidiadriver|failedtoinitializenvml:drivernotloaded"
+        r"|nvmlerror_drivernotloaded",
+        "library mismatch": r"driver/libraryversionmismatch|nvmlerror_libraryversionmismatch"
+        r"|nvmlerror_librmversionmismatch",
+        "nvml unknown error": r"failedtoinitializenvml:unknownerror",
+        "no permission": r"failedtoinitializenvml:insufficientpermissions",
+        "access blocked": r"gpuaccessblockedbytheoperatingsystem",
+        "no driver library": r"nvmlsharedlibrarynotfound|nvmlerror_librarynotfound"
+        r"|couldn'tfind(?:libnvidia-ml|nvml\.dll)|libnvidia-ml\.so\S{0,60}?(?:notfound|cannotopen)",
+        "no devices": r"nodeviceswerefound",
+        "tool missing": r"nvidia-smi['\"]?:?(?:is|theterm'nvidia-smi'is)?(?:command)?"
+        r"not(?:found|recogni[sz]ed)|commandnotfound:nvidia-smi",
+        "init failed": rf"nvrm:gpu{_BUS}:rminitadapterfailed",
+        "xid": r"xid\((?:pci:)?(?P<bus>[0-9a-f:.]{7,20})\):(?P<xid>\d{1,3})",
     }.items()
 }
 _CODE = re.compile(r"^\s*(?:#|//|print\(|echo |raise |if |elif )")
+_MOST = 200  # mentions of one failure: a kernel log repeats it
 
 
 def read(paste: Paste) -> list[GpuStatus]:
@@ -31,19 +42,13 @@ def read(paste: Paste) -> list[GpuStatus]:
     found: dict[str, str] = {}
     bus_id = None
     lines: list[int] = []
-    for line_number, line in enumerate(paste.lines, start=1):
-        text = line[:2000]
-        if _CODE.match(text):
-            continue
-        for label, pattern in _LINES.items():
-            match = pattern.search(text)
-            if match is None:
-                continue
-            name = f"xid {match['xid']}" if label == "xid" else label
-            if found.setdefault(name, text.strip()) == text.strip():
-                lines.append(line_number)
-            if bus_id is None and match.groups():
-                bus_id = match.group(1)
+    for label, line_number, match in sorted(_mentions(paste), key=lambda mention: mention[1]):
+        text = paste.lines[line_number - 1][:2000].strip()
+        name = f"xid {match['xid']}" if label == "xid" else label
+        if found.setdefault(name, text) == text:
+            lines.append(line_number)
+        if bus_id is None:
+            bus_id = next((value for key, value in match.groupdict().items() if value and key != "xid"), None)
     if not found:
         return []
     return [
@@ -55,3 +60,13 @@ def read(paste: Paste) -> list[GpuStatus]:
             pci_bus_id=bus_id,
         )
     ]
+
+
+def _mentions(paste: Paste) -> Iterator[tuple[str, int, re.Match[str]]]:
+    for label, pattern in _SENTENCES.items():
+        for count, match in enumerate(pattern.finditer(paste.lowered)):
+            if count == _MOST:
+                break
+            line_number = paste.line_of(paste.offset(match.start()))
+            if not _CODE.match(paste.lines[line_number - 1][:2000]):
+                yield label, line_number, match
