@@ -217,6 +217,7 @@ class MeasuringLab(Lab):
         self._doing = ipywidgets.Label()
         self._followed_at = -_SHOW_EVERY_S
         self._cancel = threading.Event()
+        self._telling = threading.RLock()  # the thread that measures and the one of the buttons tell in turn
         self._thread: threading.Thread | None = None
         return [ipywidgets.HBox([*self.buttons.values(), self._bar, self._doing])]
 
@@ -248,8 +249,10 @@ class MeasuringLab(Lab):
 
     def _ask_to_end(self) -> None:
         """Cancel at the next word of progress, and say at once that the button was heard."""
-        self._cancel.set()
-        self._doing.value = "cancelling after this step"
+        with self._telling:
+            if not self.buttons["cancel"].disabled:  # else the measurement has ended meanwhile
+                self._cancel.set()
+                self._doing.value = "cancelling after this step"
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the measurement has ended; say whether it has. For code that presses the button."""
@@ -258,25 +261,28 @@ class MeasuringLab(Lab):
         return self._thread is None or not self._thread.is_alive()
 
     def _work(self, values: dict[str, Any]) -> None:
-        begin = time.perf_counter()
+        begin, ended = time.perf_counter(), ""
         try:
             self._answer(values, progress=self._follow)
-            self._doing.value = f"took {format_seconds(time.perf_counter() - begin)}"
+            ended = f"took {format_seconds(time.perf_counter() - begin)}"
         except _CancelledError:
-            self._doing.value = "cancelled"
+            ended = "cancelled"
         finally:
             _one_measurement.release()
-            self._bar.layout.display = "none"
-            self.buttons["cancel"].disabled = True
-            self.buttons["measure"].disabled = False
+            with self._telling:
+                self._doing.value = ended
+                self._bar.layout.display = "none"
+                self.buttons["cancel"].disabled = True
+                self.buttons["measure"].disabled = False
 
     def _follow(self, share: float, doing: str) -> None:
-        if self._cancel.is_set():
-            raise _CancelledError
-        if time.monotonic() - self._followed_at >= _SHOW_EVERY_S:
-            self._followed_at = time.monotonic()
-            self._bar.value = min(max(share, 0.0), 1.0)
-            self._doing.value = doing
+        with self._telling:
+            if self._cancel.is_set():
+                raise _CancelledError
+            if time.monotonic() - self._followed_at >= _SHOW_EVERY_S:
+                self._followed_at = time.monotonic()
+                self._bar.value = min(max(share, 0.0), 1.0)
+                self._doing.value = doing
 
 
 def _html(shown: Any) -> str:

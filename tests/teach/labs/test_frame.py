@@ -14,6 +14,9 @@ from course_lib.teach.plots import plot_split
 from course_lib.teach.running.kernel_errors import LAB_FAILED
 from course_lib.train.split import StepSplit
 
+LIMIT_S = 120
+"""How long anything may take, a busy machine considered; nothing waits so long when all is well."""
+
 
 def controls() -> dict[str, Any]:
     return {"size": choices("size", (8, 16, 32), 16), "workers": whole_numbers("workers", 0, 4, 1)}
@@ -172,11 +175,11 @@ def gate() -> Iterator[Gate]:
     gate = Gate()
     yield gate
     gate.go.set()
-    assert gate.ended.wait(10)
+    assert gate.ended.wait(LIMIT_S)
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -189,17 +192,16 @@ def test_the_button_measures_shows_progress_and_can_be_pressed_again(gate: Gate)
     lab.controls["size"].value = 8
     assert lab.result is None, "moving a slider measures nothing"
     measure.click()
-    until(lambda: lab._bar.value == 0.5)
+    until(lambda: (lab._bar.value, lab._doing.value) == (0.5, "half"))
     assert (measure.disabled, cancel.disabled, lab._bar.layout.display) == (True, False, "")
-    assert lab._doing.value == "half"
     assert not lab.wait(0)
     gate.go.set()
-    assert lab.wait(10)
+    assert lab.wait(LIMIT_S)
     assert (lab.result, measure.disabled, cancel.disabled) == (8, False, True)
     assert lab._bar.layout.display == "none"
     lab.controls["workers"].value = 4
     measure.click()
-    assert lab.wait(10)
+    assert lab.wait(LIMIT_S)
     assert lab.result == 32
 
 
@@ -207,11 +209,11 @@ def test_a_measurement_can_be_cancelled_and_the_pictures_stay(gate: Gate) -> Non
     lab = MeasuringLab(gate, controls())
     gate.go.set()
     lab.buttons["measure"].click()
-    assert lab.wait(10)
+    assert lab.wait(LIMIT_S)
     gate.go.clear()
     lab.buttons["measure"].click()
     lab.buttons["cancel"].click()
-    assert lab.wait(10)
+    assert lab.wait(LIMIT_S)
     assert gate.ended.is_set()
     assert lab._doing.value == "cancelled"
     assert (lab.result, picture(lab), lab.errors) == (16, "<pre>16</pre>", [])
@@ -231,10 +233,10 @@ def test_errors_of_a_measurement_are_told_and_the_older_picture_stays(
     lab = MeasuringLab(gate, controls())
     gate.go.set()
     lab.buttons["measure"].click()
-    assert lab.wait(10)
+    assert lab.wait(LIMIT_S)
     gate.fails = error
     lab.buttons["measure"].click()
-    assert lab.wait(10)
+    assert lab.wait(LIMIT_S)
     assert told in message(lab)
     assert picture(lab) == "<pre>16</pre>"
     assert len(lab.errors) == kept
@@ -248,7 +250,7 @@ def test_two_labs_do_not_measure_at_the_same_time(gate: Gate) -> None:
     assert "Another measurement is running" in message(second)
     assert second.wait(0)
     gate.go.set()
-    assert first.wait(10)
+    assert first.wait(LIMIT_S)
     second.buttons["measure"].click()
-    assert second.wait(10)
+    assert second.wait(LIMIT_S)
     assert (first.result, second.result) == (16, 16)

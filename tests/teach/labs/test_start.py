@@ -24,8 +24,14 @@ def children() -> set[psutil.Process]:
         from multiprocessing import forkserver  # not on Windows
 
         forkserver.ensure_running()
-    found = psutil.Process().children(recursive=True)
-    return {child for child in found if child.is_running() and child.status() != psutil.STATUS_ZOMBIE}
+    return {child for child in psutil.Process().children(recursive=True) if runs(child)}
+
+
+def runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:  # it ended just now
+        return False
 
 
 @pytest.mark.parametrize(("batch_size", "num_workers"), [(8, 0), (32, 2)])
@@ -65,9 +71,12 @@ def test_workers_are_gone_also_when_a_measurement_is_cancelled(pictures: Path) -
 
 
 def test_more_time_takes_more_steps(pictures: Path) -> None:
-    short, long = (measure_loader(8, 0, folder=pictures, budget_s=budget) for budget in (1e-6, 2.0))
-    assert short.steps == 1
-    assert long.steps > 1
+    assert measure_loader(8, 0, folder=pictures, budget_s=1e-6).steps == 1
+    for budget_s in (2.0, 20.0, 120.0):  # a step that a busy machine holds up may take more than two seconds
+        steps = measure_loader(8, 0, folder=pictures, budget_s=budget_s).steps
+        if steps > 1:
+            break
+    assert steps > 1
 
 
 @pytest.mark.parametrize(
@@ -113,5 +122,6 @@ def test_the_lab_measures_in_a_thread_what_its_sliders_say(
     assert made.errors == []
     assert made.result.samples == made.result.steps * 8
     assert "1. batch 8, 1 worker" in made._repr_mimebundle_()["text/html"]
-    assert (children(), threading.active_count()) == (before, threads)
+    assert children() <= before
+    assert threading.active_count() <= threads
     assert (tmp_path / "images").is_dir()

@@ -30,7 +30,7 @@ def measured() -> list[list[dict[str, Any]]]:
     }
     link = {"compute_s": 0.0, "gradient_mib": 1, "pairs": 2, "repeats": 5}
     calls = [(EMULATED, heavy), (EMULATED, light), (SCALING, link)]
-    return launch_in_turn(calls, on_line=None)
+    return launch_in_turn(calls, time_limit_s=600, on_line=None)
 
 
 def test_much_to_send_and_little_to_compute_shows_and_the_reverse_does_not(measured: Any) -> None:

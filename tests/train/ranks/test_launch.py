@@ -70,7 +70,7 @@ def test_ranks_train_as_one_process_does(nproc: int, alone: dict[str, Any]) -> N
         calls += [("ddp_targets:weighted_metrics", {}), ("ddp_targets:tell", {"word": "hello"})]
         calls += [("ddp_targets:start_a_program", {})]
     heard: list[tuple[int | None, str]] = []
-    answers = launch_in_turn(calls, nproc, on_line=lambda *line: heard.append(line))
+    answers = launch_in_turn(calls, nproc, time_limit_s=600, on_line=lambda *line: heard.append(line))
     trained, rings = answers[:2]
     for one in trained:
         assert_same_training(one, alone)
@@ -121,7 +121,7 @@ def test_each_fault_in_a_group_has_its_own_error_first_and_the_run_goes_on() -> 
         arguments={"faults": faults},
         max_restarts=len(faults),
         on_line=None,
-        time_limit_s=240,
+        time_limit_s=900,
     )
     assert run.values == ("trained", "trained")
     assert run.restarts == len(faults)
