@@ -24,7 +24,7 @@ MOST_CODE_LINES = 15
 _KEPT_OPTIONS = ("tags", "jupyter")  # what a cell of the source may carry into the notebook
 _JUPYTEXT_OPTIONS = ("lines_to_next_cell", "cell_marker")  # how jupytext remembers the look of the source
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*")
-_MAGIC = re.compile(r"^# (?=[!%]\w)", re.MULTILINE)
+_MAGIC = re.compile(r"^# [!%]\w(?:.*\\\n# )*.*", re.MULTILINE)  # a backslash at its end: it goes on
 _MARKER = re.compile(r"# ?%%")
 
 
@@ -117,10 +117,14 @@ def _read_cells(path: Path) -> tuple[SourceCell, ...]:
         options = {key: value for key, value in cell.metadata.items() if key not in _JUPYTEXT_OPTIONS}
         language = options.pop("lang", None)
         _examine_options(place, cell.cell_type, options, language)
-        code = _MAGIC.sub("", cell.source) if cell.cell_type == "code" else cell.source
+        code = _MAGIC.sub(_without_comment_signs, cell.source) if cell.cell_type == "code" else cell.source
         translations = {language: code} if language is not None else {}
         cells.append(SourceCell(cell.cell_type, code, MappingProxyType(options), translations, place))
     return tuple(cells)
+
+
+def _without_comment_signs(command: re.Match[str]) -> str:
+    return re.sub(r"^# ", "", command.group(), flags=re.MULTILINE)
 
 
 def _examine_header(path: Path, metadata: Mapping[str, Any]) -> None:
@@ -192,7 +196,7 @@ def _examine_code(cell: SourceCell) -> None:
 def _parse(cell: SourceCell, code: str) -> ast.Module:
     """The syntax tree of a cell, its magic lines (``!course doctor``, ``%matplotlib``) passed over."""
     try:
-        return ast.parse(re.sub(r"^[!%].*$", "pass", code, flags=re.MULTILINE))
+        return ast.parse(re.sub(r"^[!%](?:.*\\\n)*.*$", "pass", code, flags=re.MULTILINE))
     except SyntaxError as error:
         line = (error.text or "").strip()
         raise CourseError(f"{cell.place}: {error.msg}: {line!r} (line {error.lineno} of the cell).") from None

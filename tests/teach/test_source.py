@@ -66,6 +66,13 @@ def test_only_marked_comments_become_commands(tmp_path):
     assert code == "# copy the batch to the card\n# why?\n!course doctor\nbatch = 64"
 
 
+def test_a_command_goes_on_after_a_backslash(tmp_path):
+    text = LESSON.replace("# !course doctor\n", "# !course cost \\\n#     --hours 3\n# a comment\n")
+    code = read_source(write(tmp_path, text)).cells[2].text
+
+    assert "\n!course cost \\\n    --hours 3\n# a comment\nbatch = 64" in code
+
+
 @pytest.mark.parametrize("start", ["", "\ufeff"])
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_an_editor_on_windows_changes_nothing(tmp_path, start, newline):
