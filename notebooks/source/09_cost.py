@@ -16,8 +16,8 @@
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
-my_power_w = 65  # what this computer draws while it works: 15 to 45 for a laptop, 65 to 250 for a desktop
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # True: a shorter run
+my_power_w = 65  # watts that this computer draws at work: laptop 15-45, desktop 65-250
 my_tariff = 0.15  # what you pay for a kilowatt-hour, in my_currency
 my_currency = "USD"
 
@@ -46,17 +46,20 @@ from course_lib.train.forecast import forecast
 
 with tqdm(desc="timing VGG-16", unit="stage", total=5) as bar:
     vgg = forecast(
-        device=best_device(), budget_s=2 if quick else 8, progress=lambda done, of: bar.update()
+        device=best_device(), budget_s=2 if quick else 8,
+        progress=lambda done, of: bar.update(),
     )
 my_hours = vgg.days(74) * 24
 my_kwh = my_power_w / 1000 * my_hours
 my_bill = my_kwh * my_tariff
 print(f"{my_hours:,.0f} hours ({my_hours / 8760:.1f} years): timed here, then scaled")
-print(f"{my_power_w} W for so long are {my_kwh:,.0f} kWh, and cost {my_bill:,.2f} {my_currency}")
+print(f"{my_power_w} W for so long are {my_kwh:,.0f} kWh,", end=" ")
+print(f"and cost {my_bill:,.2f} {my_currency}")
 
 # %% [markdown]
 # A watt (W) says how *fast* energy flows. A kilowatt-hour (kWh) is an *amount*: 1,000 W for one hour. You pay for
-# amounts. Set `my_power_w` and `my_tariff` in the second cell to your own values, and run both cells again.
+# amounts. Set `my_power_w` and `my_tariff` in the first grey cell to your own values; run it and the cell above
+# again.
 #
 # Now the same job on a card that one can rent. How long would it take there? The course predicts it from the network
 # and the card's data; lesson 01 shows how, and how far off it may be. The rent is a dated quote from the course's
@@ -75,9 +78,10 @@ on_card = predict(traces_of(workload).exact(32), card)
 their_hours = on_card.seconds_for(1_281_167, 74) / 3600
 offer = to_rent(card)
 their_bill = their_hours * offer.price.amount
-print(f"{card.name}: {their_hours:,.0f} hours, predicted ({on_card.spread:.2f} times as long at worst)")
+at_worst = f"{on_card.spread:.2f} times as long at worst"
+print(f"{card.name}: {their_hours:,.0f} hours, predicted ({at_worst})")
 print(f"rented for {offer}: {their_bill:,.2f} {offer.price.currency}")
-print(f"this computer: {my_bill:,.2f} {my_currency} of electricity alone, after {my_hours:,.0f} hours")
+print(f"here: {my_hours:,.0f} hours, {my_bill:,.2f} {my_currency} for electricity")
 
 # %% [markdown]
 # Compare the last two lines. On a computer without a card, the electricity alone can cost more than the rent, and the job
@@ -126,7 +130,8 @@ electricity_cny = power_kw * hours * tariff_cny_per_kwh
 total_by_hand = depreciation_cny + electricity_cny
 
 print(f"{cny_per_day:.2f} CNY a day, {cny_per_hour:.4f} CNY an hour")
-print(f"{depreciation_cny:.2f} + {electricity_cny:.2f} = {total_by_hand:.2f} CNY for {hours} hours")
+terms = f"{depreciation_cny:.2f} + {electricity_cny:.2f}"
+print(f"{terms} = {total_by_hand:.2f} CNY for {hours} hours")
 print(f"as the guide writes its first term: {price_cny / years / 365 * hours:.2f} CNY")
 
 # %% [markdown]
@@ -139,7 +144,8 @@ print(f"as the guide writes its first term: {price_cny / years / 365 * hours:.2f
 # product gets the unit that it must have; and what does not belong together is refused.
 
 # %%
-from course_lib.plan.quantities import hours as hours_of, kilowatt_hours, money, watts, years as years_of
+from course_lib.plan.quantities import hours as hours_of, years as years_of
+from course_lib.plan.quantities import kilowatt_hours, money, watts
 
 price = money(10_000, "CNY")
 tariff = money(0.6, "CNY") / kilowatt_hours(1)
@@ -158,7 +164,9 @@ except CourseError as error:
 # %%
 from course_lib.plan.cost import Owned, Rented, StraightLine, cost_of
 
-my_card = Owned(Money(10_000, "CNY"), StraightLine(years=3), power_w=350, tariff=Money(0.6, "CNY"))
+my_card = Owned(
+    Money(10_000, "CNY"), StraightLine(years=3), power_w=350, tariff=Money(0.6, "CNY")
+)
 example = cost_of(100, owned=my_card)
 assert abs(example.total.amount - total_by_hand) < 1e-9
 example
@@ -167,10 +175,11 @@ example
 from course_lib.claims import claim
 
 stated = claim("cost.example").figure("stated_total").value
+wrong = abs(example.total.amount / stated - 1) > 0.01
 judge(
-    "cost.example", "fails" if abs(example.total.amount / stated - 1) > 0.01 else "holds",
+    "cost.example", "fails" if wrong else "holds",
     number=example.total.amount, unit="CNY for 100 hours; computed",
-    note=f"it says {stated}: the depreciation of one day stands in for that of 100 hours",
+    note=f"it says {stated}: the depreciation of one day stands in for 100 hours of it",
 )
 judge(
     "cost.formula", "holds when",
@@ -197,7 +206,8 @@ whole = replace(half_left, host_w=150)
 centre = replace(whole, pue=1.58)
 ways = {
     "computes all the time": my_card, "a quarter of the time": quarter,
-    "+ half the price is left": half_left, "+ the rest of the machine": whole, "+ cooling": centre,
+    "+ half the price is left": half_left, "+ the rest of the machine": whole,
+    "+ cooling": centre,
 }
 costs = {name: cost_of(100, owned=owned) for name, owned in ways.items()}
 costs["rented, 0.76 an hour"] = cost_of(100, rented=Rented(Money(0.76, "CNY")))
@@ -217,10 +227,12 @@ plot_hour(costs, title="An RTX 3090 for an hour, one term after the other")
 from course_lib.plan.cost import Market
 from course_lib.plan.prices import offers_for, yearly_loss
 
-in_dollars = [o for o in offers_for(find("3090")) if o.price.currency == "USD" and o.per == "card"]
+offers = [offer for offer in offers_for(find("3090")) if offer.per == "card"]
+in_dollars = [offer for offer in offers if offer.price.currency == "USD"]
 loss, first, last = yearly_loss(find("3090"))
 print(f"lost {loss:.0%} of its value each year, from {first.day} to {last.day}")
-plot_value(in_dollars, StraightLine(3), Market(3, loss), title="What an RTX 3090 was still worth")
+title = "What an RTX 3090 was still worth"
+plot_value(in_dollars, StraightLine(3), Market(3, loss), title=title)
 
 # %% [markdown]
 # With the market's loss in place of zero, a card of your own gets cheaper by nearly half. But nobody promises it: the
@@ -239,7 +251,9 @@ plot_value(in_dollars, StraightLine(3), Market(3, loss), title="What an RTX 3090
 # %%
 from course_lib.teach.labs import cost as lab
 
-by_default = lab.break_even(price=10_000, years=3, utilisation_percent=25, tariff=0.6, rent=0.76)
+by_default = lab.break_even(
+    price=10_000, years=3, utilisation_percent=25, tariff=0.6, rent=0.76
+)
 assert abs(by_default.at_hours - 10_000 / (0.76 - 0.35 * 0.6)) < 1e-6
 by_default
 
@@ -274,9 +288,11 @@ steady, spot = to_rent(find("L4")), to_rent(find("L4"), "spot")
 print(f"steady: {steady}\nspot:   {spot}")
 for every in (0.25, 1, 4, 24):
     lost = lost_work(checkpoint_every_h=every, interrupted_every_h=10)
-    price_per_useful_hour = cost_of(1, rented=Rented(spot.price, lost_work=lost)).total
-    print(f"checkpoint every {every:>5} h: {lost:4.0%} is done twice, {price_per_useful_hour} a useful hour")
-print(f"saving takes 1 minute: save every {best_checkpoint_interval(1 / 60, 10):.1f} h (Young, 1974)")
+    useful_hour = cost_of(1, rented=Rented(spot.price, lost_work=lost)).total
+    print(f"checkpoint every {every:>5} h: {lost:4.0%} is done twice,", end=" ")
+    print(f"{useful_hour} a useful hour")
+best_h = best_checkpoint_interval(1 / 60, 10)
+print(f"saving takes 1 minute: save every {best_h:.1f} h (Young, 1974)")
 
 # %% [markdown]
 # The ten hours between two interruptions are an assumption; ask your provider. The rule: **no checkpoints, no
@@ -309,9 +325,9 @@ job
 
 # %% tags=["exercise"]
 # Exercise 9.2 · 6 minutes · ●●○
-# What does one hour of use cost on a card of your own: depreciation and electricity? The price is
-# written off over `years` (of 365 days). The card computes in the share `utilisation` of all hours,
-# and these must pay it all.
+# What does one hour of use cost on a card of your own: depreciation and electricity?
+# The price is written off over `years` (of 365 days). The card computes in the share
+# `utilisation` of all hours, and these must pay it all.
 def cost_of_an_hour(
     price: float, years: float, utilisation: float, power_w: float, tariff: float
 ) -> float:
@@ -324,8 +340,8 @@ check("cost.hour", cost_of_an_hour)
 
 # %% tags=["exercise"]
 # Exercise 9.3 · 6 minutes · ●●○
-# After how many hours of use has a card of your own cost as much as renting? fee: for a rented
-# hour. power_cost: your own electricity for an hour. The fee is the larger one.
+# After how many hours of use has a card of your own cost as much as renting? fee: for a
+# rented hour. power_cost: your own electricity for an hour. The fee is the larger one.
 def break_even(price: float, fee: float, power_cost: float) -> float:
     # solution
     return price / (fee - power_cost)
@@ -335,11 +351,12 @@ check("cost.break_even", break_even)
 
 # %% tags=["exercise"]
 # Exercise 9.4 · 8 minutes · ●●●
-# "own" or "rent": which is cheaper for a job of `hours` hours? The card also does other work: it
-# computes in the share `utilisation` of all hours of its `years`, and all that work pays for it
-# together.
+# "own" or "rent": which is cheaper for a job of `hours` hours? The card also does other
+# work: it computes in the share `utilisation` of all hours of its `years`, and all that
+# work pays for it together.
 def cheaper(
-    hours: float, price: float, years: float, utilisation: float, power_cost: float, fee: float
+    hours: float, price: float, years: float, utilisation: float,
+    power_cost: float, fee: float,
 ) -> str:
     # solution
     own_hour = price / (years * 365 * 24 * utilisation) + power_cost
@@ -350,8 +367,9 @@ check("cost.own_or_rent", cheaper)
 
 # %% tags=["exercise"]
 # Exercise 9.5 · 5 minutes · ●●○
-# A job needs `hours` useful hours. On a spot machine the share lost_work of them is done twice.
-# What does the job cost on the cheaper of the two machines, the steady one or the spot one?
+# A job needs `hours` useful hours. On a spot machine the share lost_work of them is
+# done twice. What does the job cost on the cheaper of the two machines, the steady one
+# (fee an hour) or the spot one (spot_fee an hour)?
 def spot_cost(hours: float, fee: float, spot_fee: float, lost_work: float) -> float:
     # solution
     return min(hours * fee, hours * (1 + lost_work) * spot_fee)
@@ -379,7 +397,8 @@ cost_of(48, owned=mine, carbon_g_per_kwh=place.grams_per_kwh)
 # In a terminal, the same, and with the rent beside it:
 
 # %%
-# !course cost --price 1200 --years 4 --residual 0.3 --utilisation 0.2 --power-w 300 --host-w 150 --tariff 0.15 --hours 48 --cloud 0.40 --currency USD
+# !course cost --price 1200 --years 4 --residual 0.3 --utilisation 0.2 --power-w 300 \
+#     --host-w 150 --tariff 0.15 --hours 48 --cloud 0.40 --currency USD
 
 # %% [markdown]
 # Also to be counted, and not in any formula here: storage and traffic of a cloud, hours in which a rented card waits
