@@ -15,7 +15,7 @@
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # True: a shorter run
 global_batch = 512
 memory = "64 MiB"
 budget_s = 0.1 if quick else 3  # seconds for each measurement
@@ -81,10 +81,11 @@ cross_entropy(one(images), labels).backward()
 
 parts = list(zip(images.split(8), labels.split(8)))
 for x, y in parts:
-    loss = cross_entropy(many(x), y) / len(parts)  # the mean of a part, divided by the number of parts
+    loss = cross_entropy(many(x), y) / len(parts)  # a mean, divided by their number
     loss.backward()  # adds to the gradient that is there
 
-difference = (one[0].weight.grad - many[0].weight.grad).norm() / one[0].weight.grad.norm()
+large, summed = one[0].weight.grad, many[0].weight.grad
+difference = (large - summed).norm() / large.norm()
 print(f"the gradients differ by {difference:.0e} of their size")
 
 # %% [markdown]
@@ -189,7 +190,8 @@ def mean_of_means(model, window, optimizer, criterion):
     optimizer.step()
 
 def by_tokens(model, window, optimizer, criterion):
-    counts = [int((targets != -100).sum()) for _, targets in window]  # -100 marks what does not count
+    # -100 marks what does not count
+    counts = [int((targets != -100).sum()) for _, targets in window]
     optimizer.zero_grad()
     for count, (tokens, targets) in zip(counts, window):
         (criterion(model(tokens), targets) * count / sum(counts)).backward()
@@ -197,7 +199,9 @@ def by_tokens(model, window, optimizer, criterion):
 
 # %%
 texts = Reference(weight_by="tokens")
-pair = {"mean of means": prove(mean_of_means, texts), "by tokens": prove(by_tokens, texts)}
+pair = {
+    "mean of means": prove(mean_of_means, texts), "by tokens": prove(by_tokens, texts),
+}
 print(pair["mean of means"].faults[0])
 plot_made_of(pair, title="Unequal texts (computed)")
 
@@ -210,7 +214,8 @@ plot_made_of(pair, title="Unequal texts (computed)")
 
 # %%
 def with_batchnorm():
-    return nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 5))
+    first, last = nn.Linear(12, 16), nn.Linear(16, 5)
+    return nn.Sequential(first, nn.BatchNorm1d(16), nn.ReLU(), last)
 
 prove(mended, Reference(make_model=with_batchnorm))
 
@@ -249,7 +254,7 @@ library_proof
 from course_lib.teach.labs import accumulation as lab
 
 cuts = (512, 64, 16) if quick else (512, 128, 32, 8)
-costs = [lab.measure(global_batch, micro_batch, budget_s=budget_s) for micro_batch in cuts]
+costs = [lab.measure(global_batch, cut, budget_s=budget_s) for cut in cuts]
 plot_update_costs(costs, title=f"One update from {global_batch} images")
 
 # %%
@@ -273,9 +278,10 @@ from course_lib.plan.model_names import named_workload
 
 card = find_accelerator("RTX 3060 12GB")
 for micro_batch, steps in ((256, 1), (32, 8)):
-    plan = plan_workload(named_workload("resnet50", micro_batch=micro_batch, accumulate=steps), card)
-    fits = "fits" if plan.fits else "does not fit"
-    print(f"ResNet-50, {steps} x {micro_batch}: {plan.total / 2**30:.1f} GiB, {fits} on the {card.name}")
+    work = named_workload("resnet50", micro_batch=micro_batch, accumulate=steps)
+    plan = plan_workload(work, card)
+    fits, gib = "fits" if plan.fits else "does not fit", plan.total / 2**30
+    print(f"ResNet-50, {steps} x {micro_batch}: {gib:.1f} GiB, {fits} ({card.name})")
 
 # %% [markdown]
 # ## Lab: one update, cut as you like
@@ -314,7 +320,8 @@ ranks_proof
 
 # %%
 always, once = ranks_proof.bytes_sent[0]
-print(f"a rank sends {always:,} bytes in the first pass, {once:,} with no_sync in the second")
+print(f"a rank sends {always:,} bytes in the first pass")
+print(f"and {once:,} in the second, with no_sync")
 
 # %% [markdown]
 # Both passes are right, and the second sends a quarter. (Measured between two processes of your computer. What it means
@@ -329,7 +336,9 @@ print(f"a rank sends {always:,} bytes in the first pass, {once:,} with no_sync i
 trials = {
     "12 equal batches": Reference(micro_batches=12),
     "11 equal batches": Reference(micro_batches=11),
-    "12 equal batches, BatchNorm": Reference(micro_batches=12, make_model=with_batchnorm),
+    "12 equal batches, BatchNorm": Reference(
+        micro_batches=12, make_model=with_batchnorm
+    ),
     "3 batches, fewer than a window": Reference(micro_batches=3),
 }
 passed = 0
@@ -342,8 +351,10 @@ for name, reference in trials.items():
 judge(
     "accumulation.recipe",
     "holds" if passed == len(trials) else "holds when" if passed else "fails",
-    number=passed, unit=f"of {len(trials)} trials the same as the large batch; computed here",
-    note="the windows come out even, all batches are equally large, and nothing looks at a whole batch",
+    number=passed,
+    unit=f"of {len(trials)} trials the same as the large batch; computed here",
+    note="the windows come out even, all batches are equally large, and nothing looks "
+    "at a whole batch",
 )
 
 # %% [markdown]
@@ -361,8 +372,8 @@ judge(
 
 # %% tags=["exercise"]
 # Exercise 5.1 · 4 minutes · ●○○
-# A card takes at most `fits` samples at once, and `ranks` cards work side by side. How many
-# accumulation steps reach a global batch of at least global_batch?
+# A card takes at most `fits` samples at once, and `ranks` cards work side by side. How
+# many accumulation steps reach a global batch of at least global_batch?
 def steps_needed(global_batch: int, fits: int, ranks: int) -> int:
     # solution
     return -(-global_batch // (fits * ranks))  # division that rounds up
@@ -372,7 +383,8 @@ check("accumulation.steps_needed", steps_needed)
 
 # %% tags=["exercise"]
 # Exercise 5.2 · 3 minutes · ●○○
-# A loader gives so many batches in an epoch. How many updates does a right loop make from them?
+# A loader gives so many batches in an epoch. How many updates does a right loop make
+# from them?
 def updates_in_epoch(batches: int, accumulation_steps: int) -> int:
     # solution
     return -(-batches // accumulation_steps)
@@ -382,8 +394,8 @@ check("accumulation.updates", updates_in_epoch)
 
 # %% tags=["exercise"]
 # Exercise 5.3 · 6 minutes · ●●○
-# Each micro-batch of a window has a loss, the mean over its tokens. What is the mean over all
-# tokens of the window?
+# Each micro-batch of a window has a loss, the mean over its tokens. What is the mean
+# over all tokens of the window?
 def window_loss(mean_losses: list[float], tokens: list[int]) -> float:
     # solution
     return sum(loss * count for loss, count in zip(mean_losses, tokens)) / sum(tokens)
@@ -393,9 +405,9 @@ check("accumulation.window_loss", window_loss)
 
 # %% tags=["exercise"]
 # Exercise 5.4 · 12 minutes · ●●●
-# Write one epoch with 4 micro-batches in an update, so that nothing is lost and everything counts
-# as it should, whatever len(loader) is. All micro-batches are equally large. The check runs `prove`
-# on your function.
+# Write one epoch with 4 micro-batches in an update, so that nothing is lost and
+# everything counts as it should, whatever len(loader) is. All micro-batches are equally
+# large. The check runs `prove` on your function.
 def train_epoch(model, loader, optimizer, criterion):
     for i, (x, y) in enumerate(loader):
         loss = criterion(model(x), y)
