@@ -15,14 +15,12 @@
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # True: a shorter run
 batch_size = 64
 seeds = 3 if quick else 8
 epochs = 12 if quick else 20
 
 # %%
-from itertools import cycle, islice
-
 import torch
 from torch import nn
 from torch.amp import GradScaler
@@ -37,7 +35,8 @@ from course_lib.train.data import Digits
 device = best_device()
 torch.set_num_threads(usable_cores())
 train_set, test_set = Digits("train"), Digits("test")
-batches = [(x.to(device), y.to(device)) for x, y in DataLoader(train_set, batch_size, drop_last=True)]
+loader = DataLoader(train_set, batch_size, drop_last=True)
+batches = [(x.to(device), y.to(device)) for x, y in loader]
 print(f"{len(batches)} batches of {batch_size} digits, on {device}")
 
 # %% [markdown]
@@ -53,7 +52,8 @@ from course_lib.train.number_formats.format_times import time_steps
 
 torch.manual_seed(0)
 model = DigitsCNN().to(device)
-times = time_steps(model, batches[0], rounds=3 if quick else 20, budget_s=4 if quick else 8)
+rounds, budget_s = (3, 4) if quick else (20, 8)
+times = time_steps(model, batches[0], rounds=rounds, budget_s=budget_s)
 times
 
 # %%
@@ -117,7 +117,8 @@ def gradient(dtype, scale=1.0):
 
 for dtype in (torch.float32, torch.bfloat16, torch.float16):
     print(f"{dtype}: {gradient(dtype):.3g}")
-print(f"torch.float16, loss multiplied by 2^16 before: {gradient(torch.float16, 2.0**16):.3g}")
+scaled = gradient(torch.float16, scale=2.0**16)
+print(f"torch.float16, loss multiplied by 2^16 before: {scaled:.3g}")
 
 # %% [markdown]
 # In fp16 it is zero: this weight will never learn. The cure is almost silly. Multiply the loss by a large number:
@@ -130,7 +131,8 @@ print(f"torch.float16, loss multiplied by 2^16 before: {gradient(torch.float16, 
 # %%
 def small_model(seed=0):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).to(device)
+    layers = nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)
+    return nn.Sequential(*layers).to(device)
 
 # %%
 def train_by_hand(model, some_batches, scale=2.0**16, every=10):
@@ -155,6 +157,8 @@ def train_by_hand(model, some_batches, scale=2.0**16, every=10):
 # the pixels of some batches by 255:
 
 # %%
+from itertools import cycle, islice
+
 from course_lib.train.number_formats.scaler_life import too_large
 
 steps = 80
@@ -201,7 +205,8 @@ from course_lib.teach.plots_precision import plot_dtypes
 from course_lib.train.number_formats.dtype_inspector import inspect_dtypes
 
 report = inspect_dtypes(model, batches[0], mine if mine.dtype else "bf16")
-print(f"{len(report.casts)} conversions; kept in fp32: {', '.join(report.kept_in_fp32())}")
+in_fp32 = ", ".join(report.kept_in_fp32())
+print(f"{len(report.casts)} conversions; kept in fp32: {in_fp32}")
 plot_dtypes(report)
 
 # %% [markdown]
@@ -271,11 +276,13 @@ from tqdm.auto import tqdm
 from course_lib.teach.plots_gains import plot_seeds
 
 rows = {
-    "fp32": {}, "bf16 autocast": {"precision": "bf16"}, "fp16 autocast": {"precision": "fp16"},
+    "fp32": {},
+    "bf16 autocast": {"precision": "bf16"}, "fp16 autocast": {"precision": "fp16"},
     "bf16 weights too": {"dtype": torch.bfloat16},
 }
 accuracies = {
-    name: [accuracy(seed, **rows[name]) for seed in range(seeds)] for name in tqdm(rows, unit="row")
+    name: [accuracy(seed, **rows[name]) for seed in range(seeds)]
+    for name in tqdm(rows, unit="row")
 }
 plot_seeds(accuracies, title=f"After {epochs} epochs, {seeds} seeds each")
 
@@ -305,7 +312,8 @@ short = "bf16" if mine.dtype is None else mine.format
 kept = {name: saved_bytes(model, batches[0], name) for name in ("fp32", short)}
 for name, many in kept.items():
     print(f"{name}: {format_bytes(many)} kept, measured here")
-print(f"left: {kept[short] / kept['fp32']:.0%}. Weights, gradients, optimizer: unchanged")
+left = kept[short] / kept["fp32"]
+print(f"left: {left:.0%}. Weights, gradients, optimizer: unchanged")
 
 # %% [markdown]
 # ## Your next card
@@ -320,11 +328,11 @@ from course_lib.plan.speed import predict
 from course_lib.plan.tracer import trace
 from course_lib.plan.workload import workload_from
 
-resnet, photos, labels = build("resnet18"), torch.empty(64, 3, 224, 224), torch.zeros(64, dtype=torch.long)
-traces = {
-    name: trace(workload_from(resnet, photos, labels, precision=name, micro_batch=64))
-    for name in ("fp32", "fp16")
-}
+resnet, photos = build("resnet18"), torch.empty(64, 3, 224, 224)
+labels, traces = torch.zeros(64, dtype=torch.long), {}
+for name in ("fp32", "fp16"):
+    work = workload_from(resnet, photos, labels, precision=name, micro_batch=64)
+    traces[name] = trace(work)
 
 # %%
 from course_lib.units import format_seconds
@@ -344,10 +352,12 @@ for name in ("T4", "RTX 3090", "A100 80GB"):
 # %%
 from course_lib.train.number_formats.published_speedups import published_speedups
 
-shown = {
-    f"{row.model}, {row.card.split()[0]}": Gain(row.times, how="published") for row in published_speedups()
-}
-shown |= {f"{short}, our digits, here": gain for name, gain in gains.items() if name.startswith(short)}
+shown = {}
+for row in published_speedups():
+    shown[f"{row.model}, {row.card.split()[0]}"] = Gain(row.times, how="published")
+for name, gain in gains.items():
+    if name.startswith(short):
+        shown[f"{short}, our digits, here"] = gain
 plot_gains(shown, title="What mixed precision was worth, by NVIDIA, and here",
            axis="times as fast as without (fp32 on V100, TF32 on A100)")
 
@@ -362,14 +372,16 @@ plot_gains(shown, title="What mixed precision was worth, by NVIDIA, and here",
 measured = times.times[short]
 gain = measured.speedup or 0.0
 if gain > 1.05 and measured.low > 1:  # faster in nearly every round
-    verdict, note = "holds when", f"the format is fast on the device, as {short} is here for this network"
+    verdict = "holds when"
+    note = f"the format is fast on the device, as {short} is here for this network"
 else:
-    verdict, note = "fails", f"{short} does not surely make this network's step faster here"
+    verdict = "fails"
+    note = f"{short} does not surely make this network's step faster here"
 judge(
-    "precision.recipe", verdict,
-    number=gain, unit=f"times as fast as fp32, a step of the network in {short}; measured here",
-    note=f"{note}. The scaler is needed in fp16 only; its scale did adapt by itself: of {steps} updates, "
-    f"{len(life.skipped)} were skipped",
+    "precision.recipe", verdict, number=gain,
+    unit=f"times as fast as fp32, a step of the network in {short}; measured here",
+    note=f"{note}. The scaler is needed in fp16 only; its scale did adapt by itself: "
+    f"of {steps} updates, {len(life.skipped)} were skipped",
 )
 
 # %% [markdown]
@@ -382,7 +394,8 @@ judge(
 # %%
 from course_lib.train.levers import time_levers
 
-time_levers(model, batches[0], rounds=12 if quick else 60, budget_s=1.0 if quick else 10)
+rounds, budget_s = (12, 1.0) if quick else (60, 10)
+time_levers(model, batches[0], rounds=rounds, budget_s=budget_s)
 
 # %% [markdown]
 # A fifth is `torch.compile(model)`. It needs a C++ compiler and may take a minute, so it is your choice:
@@ -420,8 +433,9 @@ for warning in said:
 
 # %% tags=["exercise"]
 # Exercise 3.1 · 5 minutes · ●●○
-# The smallest number that fp16 holds in full is 2**-14. What is the smallest scale, a power of two and
-# at least 1, that lifts this gradient (a number above 0) to that size or above?
+# The smallest number that fp16 holds in full is 2**-14. What is the smallest scale, a
+# power of two and at least 1, that lifts this gradient (a number above 0) to that size
+# or above?
 def scale_that_saves(gradient: float) -> float:
     # solution
     scale = 1.0
@@ -434,8 +448,8 @@ check("precision.scale", scale_that_saves)
 
 # %% tags=["exercise"]
 # Exercise 3.2 · 5 minutes · ●●○
-# A weight is kept in bf16, and an update is added to it, in bf16 too. Is it another number then
-# ("changes"), or the same one ("stays")?
+# A weight is kept in bf16, and an update is added to it, in bf16 too. Is it another
+# number then ("changes"), or the same one ("stays")?
 import torch
 
 def update_in_bf16(weight: float, update: float) -> str:
@@ -449,9 +463,9 @@ check("precision.small_update", update_in_bf16)
 
 # %% tags=["exercise"]
 # Exercise 3.3 · 4 minutes · ●○○
-# Training with AdamW under autocast. parameters: numbers in the model; activations: numbers that
-# are kept for the backward pass. AdamW keeps two more numbers for each parameter. How many bytes in
-# all?
+# Training with AdamW under autocast. parameters: numbers in the model; activations:
+# numbers that are kept for the backward pass. AdamW keeps two more numbers for each
+# parameter. How many bytes in all?
 def training_bytes(parameters: int, activations: int) -> int:
     # solution
     return 4 * (1 + 1 + 2) * parameters + 2 * activations
@@ -473,8 +487,8 @@ def broken_step(model, optimizer, scaler, inputs, targets, max_norm):
 
 # %% tags=["exercise"]
 # Exercise 3.4 · 8 minutes · ●●●
-# Write it so that it is right. Nothing need be returned. The check runs it for some steps on a
-# small model, with a batch that overflows.
+# Write it so that it is right. Nothing need be returned. The check runs it for some
+# steps on a small model, with a batch that overflows.
 import torch
 from torch.nn.functional import cross_entropy
 
