@@ -19,8 +19,9 @@ def explain(file: str, as_json: bool) -> int:
 
     FILE is a text file; - reads what is piped in, or what you paste before Ctrl-D. Several things in one
     paste are told apart: out-of-memory messages, errors of DDP, NCCL, torchrun, AMP, loaders, checkpoints and
-    CUDA, memory summaries, nvidia-smi in all its forms. The text is only read, never run. Text that is not
-    known is said to be unknown, with what can be read.
+    CUDA, memory summaries, nvidia-smi in all its forms. Of any other traceback: what was raised, and where in
+    your own file. The text is only read, never run. Text that is not known is said to be unknown, with what
+    can be read.
 
     Exit status: 0 when something in the text is known, 1 when nothing is, 2 when it cannot be read.
     """

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from course_lib.diagnose import cards, faults, memory_growth, memory_verdict, oom
-from course_lib.diagnose.faults import rank_errors
+from course_lib.diagnose.faults import rank_errors, uncaught
 from course_lib.diagnose.finding import WIDTH, Finding, Reading
 from course_lib.diagnose.oom import bare, host, mps
 from course_lib.diagnose.paste import Paste
@@ -32,7 +32,8 @@ KINDS: tuple[Kind, ...] = (
     Kind(oom.KIND, '"CUDA error: out of memory", CUBLAS_STATUS_ALLOC_FAILED', bare.read),
     Kind(
         faults.KIND,
-        "errors of DDP, NCCL, gloo, torchrun, GradScaler, DataLoader, autograd, checkpoints, CUDA",
+        "errors of DDP, NCCL, gloo, torchrun, GradScaler, DataLoader, autograd, checkpoints, CUDA; any "
+        "traceback",
         faults.read,
     ),
     Kind(memory_verdict.KIND, "torch.cuda.memory_summary() or memory_stats()", memory_verdict.read),
@@ -104,5 +105,6 @@ def explain(text: str) -> Explanation:
             continue  # a message with figures says more than the bare words around it
         readings.extend(kind.read(paste))
     readings.extend(rank_errors.read(paste, readings))
+    readings.extend(uncaught.read(paste, readings))
     readings.sort(key=lambda reading: reading.first_line)
     return Explanation(tuple(readings), together(readings))

@@ -15,7 +15,8 @@ _LOST = re.compile(
     re.IGNORECASE,
 )
 _WAITED = re.compile(
-    r"timed out waiting|timed out after \d|watchdog caught|wait timeout|socket timeout|monitoredBarrier"
+    r"timed out waiting|timed out after \d|timed out initiali[sz]ing process group"
+    r"|watchdog caught|wait timeout|socket timeout|monitoredBarrier"
     r"|NCCL operations have failed|Timeout at NCCL|blocking wait|while waiting for send/recv|clients joined"
     r"|it did not come to the exchange",
     re.IGNORECASE,

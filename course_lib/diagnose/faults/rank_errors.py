@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from course_lib.diagnose.faults.root_cause import is_consequence
-from course_lib.diagnose.faults.tracebacks import Raised, own
+from course_lib.diagnose.faults.traceback_reader import Raised
+from course_lib.diagnose.faults.tracebacks import own
 from course_lib.diagnose.faults.wording import evidence_of, fault
 from course_lib.diagnose.finding import Finding, Reading
 from course_lib.diagnose.paste import Paste
@@ -26,6 +27,7 @@ _LOG_LINE = re.compile(
     r"failed\s*\(exitcode:\s*(?P<code>-?\d{1,5})\)\s*local_rank:\s*(?P<local_rank>\d{1,5})\s*\(pid:\s*"
     r"(?P<pid>\d{1,10})\)"
 )
+_COMPARED = 80
 _ENDED_BY_TORCHRUN = (-15, -9)  # the others: by SIGTERM, and by SIGKILL if they do not follow
 _WHAT_TO_CHECK = {
     "PermissionError": "Look who owns that path and may write there; write checkpoints on rank 0 alone, and "
@@ -79,18 +81,37 @@ def own_errors(paste: Paste) -> list[Raised]:
     return own(paste, first.rank if first else None, first.local_rank if first else None)
 
 
-def read(paste: Paste, readings: Sequence[Reading]) -> list[Reading]:
-    """The exception of a rank, where something else in the text tells of several ranks, or its label does."""
-    problems = [f.id for r in readings for f in r.findings if f.severity == "problem"]
-    if not all(map(is_consequence, problems)):
-        return []  # that error is known, and says more than its class and its line
-    known = [
+def unknown_errors(paste: Paste, readings: Sequence[Reading]) -> list[Raised]:
+    """What ranks raised of their own and none of ``readings`` has told, the likeliest cause first."""
+    lines = [
         (r.first_line, r.last_line)
         for r in readings
         # What a launcher says of an exit code tells nothing of the exception that stands there.
         if r.kind == KIND and not any(f.id.startswith("torchrun.") for f in r.findings)
     ]
-    errors = [e for e in own_errors(paste) if not any(first <= e.line <= last for first, last in known)]
+    told: list[Raised] = []
+    others: list[Raised] = []
+    for error in own_errors(paste):
+        known = any(first <= error.line <= last for first, last in lines)
+        (told if known else others).append(error)
+    # A reading has one place; other ranks say the same, with other numbers.
+    return [error for error in others if not any(_alike(error, known) for known in told)]
+
+
+def _alike(one: Raised, two: Raised) -> bool:
+    return one.name == two.name and _without_numbers(one.text) == _without_numbers(two.text)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"\d+", "0", text)[:_COMPARED]
+
+
+def read(paste: Paste, readings: Sequence[Reading]) -> list[Reading]:
+    """The exception of a rank, where something else in the text tells of several ranks, or its label does."""
+    problems = [f.id for r in readings for f in r.findings if f.severity == "problem"]
+    if not all(map(is_consequence, problems)):
+        return []  # that error is known, and says more than its class and its line
+    errors = unknown_errors(paste, readings)
     if not errors or not (problems or any(error.who for error in errors)):
         return []
     cause = errors[0]
