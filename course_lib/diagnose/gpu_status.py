@@ -37,7 +37,7 @@ def gpu_statuses(text: str | Paste) -> list[GpuStatus]:
 
     Raises CourseError for a text of more than 20 million characters.
     """
-    paste = text if isinstance(text, Paste) else Paste.of(text)
+    paste = (text if isinstance(text, Paste) else Paste.of(text)).unlabelled
     found = [status for module in _FORMATS for status in module.read(paste)]
     return _joined(sorted(found, key=lambda status: (status.first_line, status.source)))
 

@@ -23,8 +23,7 @@ _QUOTES = {
 }
 _ENTITIES = {"&gt;": ">", "&lt;": "<", "&amp;": "&", "&quot;": '"', "&#39;": "'", "&nbsp;": " "}
 _ENTITY = re.compile("|".join(_ENTITIES))
-_MARGIN = re.compile(
-    r"^(?:[ \t]*(?:"
+_LABELS = (
     r"\[(?:rank|default)\d{1,6}\]:"  # torch, torchrun --tee
     r"|\[rank \d{1,6}\](?=\s|$)"  # the course's own launch
     r"|\[\d{1,5},\d{1,6}\]<std(?:out|err)>:"  # mpirun --tag-output
@@ -32,10 +31,11 @@ _MARGIN = re.compile(
     r"|\([\w.-]{1,60}[ \t]pid=\d{1,10}[^()\n]{0,60}\)"  # ray
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z"  # kubectl --timestamps, GitHub Actions
     r"|[\w.-]{1,60}[_-]\d{1,4}[ \t]{1,20}\|(?=[ \t])"  # docker compose
-    r"|[>|]"  # a quotation, a frame
-    r"))+|[ \t]\|[ \t]*$",
-    re.MULTILINE,
+    r"|>"  # a quotation
 )
+# What stands before or around a line that is no part of a sentence; with "|", also a frame.
+_MARGIN = re.compile(rf"^(?:[ \t]*(?:{_LABELS}|\|))+|[ \t]\|[ \t]*$", re.MULTILINE)
+_LABEL = re.compile(rf"^(?:[ \t]*(?:{_LABELS}))+ ?")
 
 
 @dataclass(frozen=True, eq=False)  # each is itself: what was read in it can be kept with it
@@ -82,6 +82,15 @@ class Paste:
             # One blank belongs to the label; those after it indent the code.
             found.append((label, line[len(label) :].removeprefix(" ") if label else line))
         return found
+
+    @cached_property
+    def unlabelled(self) -> "Paste":
+        """The same lines without what launchers and quotations write before each, tabs as blanks.
+
+        For tables: the frames, which separate their cells, stay.
+        """
+        text = "\n".join(_LABEL.sub("", line).expandtabs(8) for line in self.lines)
+        return self if text == self.text else Paste.of(text)
 
     @cached_property
     def squeezed(self) -> str:

@@ -37,6 +37,10 @@ _PROCESS_FIELDS = {
 _FIGURE = re.compile(
     r"\d{1,9}(?:\.\d{1,4})? (?:MiB|%|W|MHz)|\[(?:N/A|Not Supported|Unknown Error|Not Found)\]|N/A"
 )
+_REST = re.compile(
+    r"\s?[\w.%/\]]{1,20}(?: [\w.%/\]]{1,10}){0,2}"
+)  # the end of a last cell, on a line of its own
+_MOST_PIECES = 4
 COLUMNS_UNKNOWN = "columns unknown"
 
 
@@ -69,18 +73,20 @@ def read(paste: Paste) -> list[GpuStatus]:
 def _blocks(paste: Paste) -> Iterator[_Block]:
     block: _Block | None = None
     asked: tuple[int, bool, tuple[str, ...]] | None = None  # line, processes, columns
+    read_to = 0
     for line_number, line in enumerate(paste.lines, start=1):
-        if len(line) > 5000:
+        if len(line) > 5000 or line_number <= read_to:
             continue
         if command := _COMMAND.search(line):
             if block:
                 yield block
+            if "--format" not in line:  # the rest of a broken command
+                command = _COMMAND.search("".join(paste.lines[line_number - 1 : line_number + 2])) or command
             columns = tuple(name for name in command.group(2).split(",") if name)
             asked = (line_number, command.group(1) != "gpu", columns)
             block = _Block(asked[1], columns, line_number, line_number, [])
             continue
-        cells = _split(line)
-        header = _header(cells)
+        cells, header, read_to = _whole_line(paste, line_number, block)
         if header is not None:
             if block and (block.rows or block.first_line != (asked or (0,))[0]):
                 yield block
@@ -98,6 +104,24 @@ def _blocks(paste: Paste) -> Iterator[_Block]:
         yield block
 
 
+def _whole_line(
+    paste: Paste, line_number: int, block: _Block | None
+) -> tuple[list[str], tuple[str, ...] | None, int]:
+    """Cells of the line, its columns if it is a header, and the last line read: it may have been broken."""
+    cells = _split(paste.lines[line_number - 1])
+    if header := _header(cells, strict=True):
+        return cells, header, line_number
+    for more in range(1, _MOST_PIECES if len(cells) > 2 else 1):
+        pieces = paste.lines[line_number - 1 : line_number + more]
+        longer = _split("".join(piece[:1000] for piece in pieces))
+        if header := _header(longer, strict=True):
+            return longer, header, line_number + more
+        broken = len(cells) < len(longer) or _REST.fullmatch(pieces[-1])
+        if block and broken and len(longer) == len(block.columns) and _is_row(longer, block):
+            return longer, None, line_number + more
+    return cells, _header(cells, strict=False), line_number
+
+
 def _split(line: str) -> list[str]:
     try:
         rows = list(csv.reader([line.strip()], skipinitialspace=True))
@@ -106,16 +130,18 @@ def _split(line: str) -> list[str]:
     return [cell.strip() for cell in rows[0]] if rows else []
 
 
-def _header(cells: Sequence[str]) -> tuple[str, ...] | None:
+def _header(cells: Sequence[str], *, strict: bool) -> tuple[str, ...] | None:
+    """The columns that the cells name; unless ``strict``, also with fields of a later driver among them."""
     names = tuple(_UNIT.sub("", cell).strip().lower() for cell in cells)
     if not names or not all(names):
         return None
     for known in (_is_gpu_field, _PROCESS_FIELDS.__contains__):
-        hits = sum(bool(known(name)) for name in names)
-        # One odd column may be a field of a later driver; a lone column needs a dot to be no common word.
-        if hits == len(names) and (len(names) > 1 or "." in names[0]):
+        hits = [name for name in names if known(name)]
+        # A lone column needs a dot to be no common word.
+        if len(hits) == len(names) and (len(names) > 1 or "." in names[0]):
             return names
-        if len(names) >= 3 and hits == len(names) - 1 and all(re.fullmatch(r"[\w.]+", n) for n in names):
+        likely = len(names) >= 3 and (len(hits) == len(names) - 1 or sum("." in n for n in hits) >= 2)
+        if not strict and likely and all(re.fullmatch(r"[a-z][\w.]*", name) for name in names):
             return names
     return None
 

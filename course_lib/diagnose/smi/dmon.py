@@ -40,7 +40,7 @@ def read(paste: Paste) -> list[GpuStatus]:
     processes: list[GpuProcess] = []
     shown: dict[bool, tuple[str, ...]] = {}
     lines: dict[bool, list[int]] = {True: [], False: []}
-    for line_number, line in enumerate(paste.body.split("\n"), start=1):
+    for line_number, line in enumerate(paste.lines, start=1):
         text = line[:1000]
         if _HEADER.match(text):
             columns = _split(text.lstrip(" \t\\#").lower())

@@ -4,6 +4,7 @@
 ("memory.used"). One table for each, and one place that fills a Gpu from them.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -51,6 +52,8 @@ QUERY_FIELDS: dict[str, str] = {
     "pcie.link.width.max": "pcie_width_max",
     "ecc.mode.current": "ecc",
     "ecc.errors.uncorrected.volatile.total": "ecc_uncorrected",
+    "remapped_rows.pending": "repair_pending",
+    "retired_pages.pending": "repair_pending",
     "compute_mode": "compute_mode",
     "driver_model.current": "driver_model",
     "mig.mode.current": "mig_enabled",
@@ -81,7 +84,7 @@ OTHER_QUERY_FIELDS = frozenset(
         "memory.reserved",
     }
     | {"ecc.errors.corrected.volatile.total", "ecc.errors.corrected.aggregate.total", "display_mode"}
-    | {"ecc.errors.uncorrected.aggregate.total", "retired_pages.pending", "inforom.img", "pci.device_id"}
+    | {"ecc.errors.uncorrected.aggregate.total", "inforom.img", "pci.device_id"}
     | {"clocks.gr", "clocks.current.video", "module_power_draw_instant", "host_name", "hostname"}
 )
 REASON_PREFIXES = ("clocks_throttle_reasons.", "clocks_event_reasons.")
@@ -149,12 +152,7 @@ def reasons(active: Mapping[str, str], mask: str | None = None) -> tuple[str, ..
             if text == "active":
                 reason = name.strip().lower().replace(" ", "_")
                 names.append(_REASON_NAMES.get(reason, reason))
-    if mask is not None:
-        try:
-            bits = int(mask.strip(), 16)
-        except ValueError:
-            bits = -1
-        if bits >= 0:
-            known = True
-            names += [name for bit, name in REASON_BITS.items() if bits & bit and name not in names]
+    if mask is not None and re.fullmatch(r"0x[0-9a-fA-F]{16}", mask.strip()):  # a shorter one was cut off
+        bits, known = int(mask.strip(), 16), True
+        names += [name for bit, name in REASON_BITS.items() if bits & bit and name not in names]
     return tuple(names) if known else None

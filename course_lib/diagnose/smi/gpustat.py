@@ -14,6 +14,7 @@ _CARD = re.compile(
     r"\[(\d{1,3})\]\s*(\S[^|]{0,80}?)\s*\|\s*(\d{1,3}|\?\?)\s*['’°º]\s*C\s*,([^|]{1,80})\|"
     r"\s*(\d{1,9}|\?\?)\s*/\s*(\d{1,9}|\?\?)\s*MB\s*(?:\|(.{0,2000}))?"
 )
+_BROKEN = re.compile(r"^\s*\[\d{1,3}\]\s*\S[^|]{0,80}\|")
 _PERCENT = re.compile(r"(\d{1,3}|\?\?)\s*%")
 _POWER = re.compile(r"(\d{1,5}|\?\?)\s*(?:/\s*(\d{1,5}|\?\?)\s*)?W")
 _OWNER = re.compile(r"([^\s():/]{1,64})?(?::([^\s()/]{1,120}))?(?:/(\d{1,10}))?\((\d{1,9}|\?|null)M?\)")
@@ -29,6 +30,8 @@ def read(paste: Paste) -> list[GpuStatus]:
     listed = False
     for line_number, line in enumerate(paste.lines, start=1):
         match = _CARD.search(line[:4000])
+        if match is None and _BROKEN.match(line[:200]):
+            match = _CARD.search("".join(paste.lines[line_number - 1 : line_number + 1])[:4000])
         if match is None:
             continue
         lines.append(line_number)
@@ -65,8 +68,8 @@ def read(paste: Paste) -> list[GpuStatus]:
             )
     if not gpus:
         return []
-    head = paste.lines[lines[0] - 2] if lines[0] >= 2 else ""
-    driver = _DRIVER.search(head[:200])
+    heads = [line for line in paste.lines[max(lines[0] - 4, 0) : lines[0] - 1] if line.strip()]
+    driver = _DRIVER.search(heads[-1][:200]) if heads else None
     return [
         GpuStatus(
             source="gpustat",

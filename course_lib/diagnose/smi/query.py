@@ -209,6 +209,16 @@ def _is_uncorrected(path: Sequence[str], key: str) -> bool:
     return "uncorrectable" in key or (path[-1] == "double bit" and key == "total")
 
 
+def _goes_deeper(lines: Sequence[str], place: int) -> bool:
+    """Whether the line at that place has lines of its own: a section has, the rest of a broken line not."""
+    following = next((line for line in lines[place + 1 : place + 4] if line.strip()), "")
+    return _indent(following) > _indent(lines[place])
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def _entries(lines: Sequence[str], first_line: int) -> Iterator[tuple[int, list[str], str, str | None]]:
     """Line number, sections above, key and value of each line; for a card's head, ("gpu", its bus id)."""
     stack: list[tuple[int, str]] = []
@@ -228,8 +238,10 @@ def _entries(lines: Sequence[str], first_line: int) -> Iterator[tuple[int, list[
             yield line_number, [name for _, name in stack], key, value
             if value in ("Active", "Not Active") or not value:
                 stack.append((indent, key))  # "HW Slowdown : Active" has its own reasons below
-        elif section := _SECTION.match(text):
+        elif (section := _SECTION.match(text)) and _goes_deeper(lines, line_number - first_line):
             indent, name = len(section.group(1)), section.group(2).lower()
+            if base is not None and indent <= base:
+                continue  # within a card all is indented: this is the rest of a broken line
             while stack and stack[-1][0] >= indent:
                 stack.pop()
             stack.append((indent, name))

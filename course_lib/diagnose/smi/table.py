@@ -49,6 +49,8 @@ _SLICE = re.compile(
 )
 _RULE = re.compile(r"^\W*[+|][-=+|]{10,}")
 _LAST_RULE = re.compile(r"^\W*\+[-=+|]{10,}[+|][\s`*]*$")
+_FRAME = ("|", "+")
+_WIDEST = 130
 _TABLE_LINE = re.compile(r"^\W{0,6}?[|+]|[|+]\s*$")
 
 
@@ -90,8 +92,7 @@ def read(paste: Paste) -> list[GpuStatus]:
 def _tables(paste: Paste) -> Iterator[_Table]:
     table: _Table | None = None
     date: tuple[int, str] | None = None
-    for line_number, full_line in enumerate(paste.lines, start=1):
-        line = full_line[:600]
+    for line_number, line in _whole_lines(paste):
         if match := _DATE.match(line):
             date = (line_number, match.group(1))
         if match := _HEAD.search(line):
@@ -115,9 +116,23 @@ def _tables(paste: Paste) -> Iterator[_Table]:
         yield table
 
 
+def _whole_lines(paste: Paste) -> Iterator[tuple[int, str]]:
+    """Number and text of each line; a row that was broken at the terminal's width is put together again."""
+    lines = iter(enumerate(paste.lines, start=1))
+    for line_number, full_line in lines:
+        line = full_line[:600].strip()
+        rest = paste.lines[line_number][:600].rstrip() if line_number < len(paste.lines) else ""
+        if line.startswith(_FRAME) and rest.endswith(_FRAME) and not rest.startswith(_FRAME):
+            begins_a_row, ended = rest.lstrip().startswith(_FRAME), full_line.endswith(_FRAME)
+            if not (begins_a_row and ended) and len(line) + len(rest) <= _WIDEST:
+                next(lines)
+                line = full_line[:600].lstrip() + rest
+        yield line_number, line
+
+
 def _head(match: re.Match[str], date: tuple[int, str] | None, line_number: int) -> dict[str, Any]:
     smi, driver, cuda = match.groups()
-    recent = date is not None and line_number - date[0] <= 3
+    recent = date is not None and line_number - date[0] <= 6
     return {
         "smi_version": smi,
         "driver_version": driver,

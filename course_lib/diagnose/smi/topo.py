@@ -4,6 +4,7 @@ NV# is NVLink; PIX and PXB stay under PCIe switches, PHB and NODE cross a host b
 """
 
 import re
+from collections.abc import Iterator
 
 from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.smi.model import GpuStatus
@@ -11,7 +12,27 @@ from course_lib.diagnose.smi.model import GpuStatus
 _HEADER = re.compile(r"^\W{0,60}GPU\d{1,3}\s+(?:GPU\d|NIC\d|mlx|CPU Aff)")
 _ROW = re.compile(r"^\W{0,60}GPU(\d{1,3})\s+(.{1,2000})$")
 _LINK = re.compile(r"^(?:X|NV\d{1,2}|PIX|PXB|PHB|PSB|NODE|SYS|SOC)$")
+_START = re.compile(r"^\W{0,60}(?:GPU\d|NIC\d|mlx)")
+_REST = re.compile(
+    r"^\s*(?:[\dVXYSNPBHIOCDEAU,/-]{1,40}|NIC\d{1,2}|CPU|NUMA|GPU|Affinity|ID|fi?nity|y)(?:\s|$)"
+)
 _NUMA = re.compile(r"^\d{1,2}$")
+
+
+def _whole_lines(paste: Paste) -> Iterator[tuple[int, str]]:
+    """Number and text of each line; what a terminal has broken off a row of the matrix follows it again."""
+    width = max((len(line) for line in paste.lines[:1000]), default=0)
+    held: tuple[int, str] | None = None
+    for line_number, line in enumerate(paste.lines, start=1):
+        text = line[:3000]
+        if held and not _START.match(text) and _REST.match(text):
+            held = (held[0], held[1] + ("" if len(held[1]) % width == 0 else " ") + text)
+            continue
+        if held:
+            yield held
+        held = (line_number, text)
+    if held:
+        yield held
 
 
 def read(paste: Paste) -> list[GpuStatus]:
@@ -20,8 +41,7 @@ def read(paste: Paste) -> list[GpuStatus]:
     rows: dict[int, list[str]] = {}
     numa: dict[int, int | None] = {}
     first = last = 0
-    for line_number, line in enumerate(paste.lines, start=1):
-        text = line[:3000]
+    for line_number, text in _whole_lines(paste):
         if cards is None:
             if _HEADER.match(text):
                 cards = [int(name) for name in re.findall(r"\bGPU(\d{1,3})\b", text)]
