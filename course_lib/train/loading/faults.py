@@ -55,9 +55,9 @@ KINDS: Mapping[str, Explanation] = {
     "class_of_a_notebook": Explanation(
         "a class that was written in a notebook",
         (r"Can't get attribute 'MyDataset'", r"exited unexpectedly"),
-        "A worker that is spawned, as on Windows and macOS, is a new Python, and looks for the class in a "
-        "module. A notebook is none, so the worker ends at once; the loader only hears that it is gone, or "
-        "waits.",
+        "Where workers are spawned, as on Windows and macOS, each is a new Python and looks for the class in "
+        "a module. A notebook is not a module, so the worker ends at once; the loader only hears that it is "
+        "gone, or waits.",
         "Put the class into a .py file beside the notebook, and import it.",
     ),
     "no_main_guard": Explanation(

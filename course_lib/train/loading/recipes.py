@@ -126,6 +126,7 @@ def gain_of(
     batch_size: int = 64,
     cores: int = 2,
     budget_s: float = 2.0,
+    progress: Progress | None = None,
 ) -> Gain:
     """Measure one recipe: before, after, before, after, for `budget_s` seconds together.
 
@@ -142,9 +143,13 @@ def gain_of(
     for set_up in (before, after):
         _check_room(set_up, batch_size)
     found: list[list[float]] = [[], []]
-    for _ in range(2):  # in turns, so that a disturbance meets both
-        for place, set_up in enumerate((before, after)):
-            found[place] += _rates_of(set_up, step, batch_size, budget_s / 4)
+    turns = ((0, before), (1, after), (0, before), (1, after))  # so that a disturbance meets both
+    for done, (place, set_up) in enumerate(turns):
+        if progress is not None:
+            progress(done / len(turns), set_up.name)
+        found[place] += _rates_of(set_up, step, batch_size, budget_s / len(turns))
+    if progress is not None:
+        progress(1.0, "done")
     return Gain(recipe, Rate.of(found[0]), Rate.of(found[1]))
 
 

@@ -33,7 +33,17 @@ def test_recipes_and_the_way_up_can_be_made(folder: Path) -> None:
 
 
 def test_a_gain_is_measured_and_a_spread_that_overlaps_is_no_effect(folder: Path) -> None:
-    gain = gain_of("__getitems__", folder, EmulatedStep(0), batch_size=4, budget_s=0.2)
+    heard: list[tuple[float, str]] = []
+    gain = gain_of(
+        "__getitems__",
+        folder,
+        EmulatedStep(0),
+        batch_size=4,
+        budget_s=0.2,
+        progress=lambda share, doing: heard.append((share, doing)),
+    )
+    turns = ["one by one", "a batch at once"]
+    assert heard == [*zip((0.0, 0.25, 0.5, 0.75), 2 * turns, strict=True), (1.0, "done")]
     assert gain.before.median > 0
     assert gain.factor > 0
     none = Gain("x", Rate(100, 98, 102, 3), Rate(101, 99, 103, 3))
