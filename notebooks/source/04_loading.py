@@ -97,7 +97,7 @@ print(f"each step waits {1000 * wait_s:.0f} ms and works {1000 * work_s:.0f} ms"
 print(f"the card works {100 * work_s / (wait_s + work_s):.0f} % of the time")
 
 # %% [markdown]
-# Nearly all of each second nothing is computed. A card twice as fast would change almost nothing.
+# For nearly all of each second, nothing is computed. A card twice as fast would change almost nothing.
 # **Before you buy, feed.**
 #
 # ## What does it wait for?
@@ -105,7 +105,7 @@ print(f"the card works {100 * work_s / (wait_s + work_s):.0f} % of the time")
 # Somebody must read each file and *decode* it: turn the compressed bytes into pixels. Then each picture is cut, and all
 # pictures of a batch are put into one tensor, which is called *collating*. `measure` splits the wait. It runs the step
 # with one batch again and again: this is the best that can be. Then it runs it with its loader. It also makes a few
-# batches itself, with a clock between the parts. No profiler and no rights are needed.
+# batches itself, with a clock between the parts. It needs no profiler and no administrator.
 
 # %%
 from course_lib.train.loading import measure
@@ -259,8 +259,14 @@ print(f"from {first:.0f} % to {last:.0f} % of the card: {faster:.0f} times as fa
 print("each recipe can be tried alone:")
 for name in recipes(folder, cores=cores):
     print(f"    {name:28} {MEANINGS[name]}")
-alone = {"batch_size": batch_size, "cores": cores, "budget_s": budget_s}
-print("\n" + str(gain_of("persistent workers", folder, step, **alone)))
+
+# %%
+with tqdm(total=100, bar_format="{desc} |{bar}|") as bar:
+    gain = gain_of(
+        "persistent workers", folder, step,
+        batch_size=batch_size, cores=cores, budget_s=budget_s, progress=follow,
+    )
+print(gain)
 
 # %% [markdown]
 # ## How many workers?
