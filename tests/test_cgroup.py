@@ -169,7 +169,7 @@ def test_real_groups_made_here_are_seen_by_a_process_in_them() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
         )
         limit, left = map(int, answer.stdout.split())
         assert limit == 3 * GIB

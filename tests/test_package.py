@@ -17,7 +17,7 @@ def modules_after(statement: str) -> set[str]:
     """The modules that a fresh Python has loaded after this statement."""
     program = f"import sys; {statement}; print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
     )
     return set(done.stdout.split())
 

@@ -17,7 +17,9 @@ OOM = (
 def course(*arguments: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
     command = [sys.executable, "-m", "course_lib", *arguments]
-    return subprocess.run(command, input=given, capture_output=True, check=False, timeout=60, env=environment)
+    return subprocess.run(
+        command, input=given, capture_output=True, check=False, timeout=300, env=environment
+    )
 
 
 def test_a_file(tmp_path: Path) -> None:

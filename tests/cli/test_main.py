@@ -21,7 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         check=False,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -158,7 +158,7 @@ def test_the_help_page_imports_nothing_heavy() -> None:
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=300
     )
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -191,7 +191,7 @@ def test_a_real_ctrl_c(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "begun\n"
         child.send_signal(signal.SIGINT)
-        _, said = child.communicate(timeout=30)
+        _, said = child.communicate(timeout=300)
     assert child.returncode == 130
     assert said.strip() == "course: stopped."
 
@@ -214,14 +214,21 @@ def test_a_reader_that_left_before_a_short_answer(tmp_path: Path) -> None:
     """A few lines wait in the buffer until the end, so the pipe breaks only then."""
     if os.name == "nt":
         pytest.skip("Windows tells a broken pipe in another way")
-    command = child_that("print('one line')\ntime.sleep(0.5)", tmp_path)
+    command = child_that("print('one line')\n__import__('sys').stdin.readline()", tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     ) as child:
+        assert child.stdin is not None
         assert child.stdout is not None
         assert child.stderr is not None
         child.stdout.close()
+        child.stdin.close()  # only now does it come to its end
         said = child.stderr.read()
     assert said == ""
     assert child.returncode == 1
@@ -230,7 +237,7 @@ def test_a_reader_that_left_before_a_short_answer(tmp_path: Path) -> None:
 def test_a_console_without_utf8_prints_a_question_mark(tmp_path: Path) -> None:
     command = child_that("print('12 \\u00b5s \\u2192 \\u5b66')", tmp_path)
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=300)
     assert done.returncode == 0
     assert done.stdout.strip() == b"12 ?s ? ?"
 
@@ -246,7 +253,7 @@ def test_a_stream_that_is_closed(line: str, status: int, said: str) -> None:
         capture_output=True,
         check=False,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == status
     assert "Traceback" not in done.stderr

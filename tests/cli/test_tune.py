@@ -171,7 +171,7 @@ def test_a_command_that_is_asked_to_end_leaves_no_worker(folder: Path) -> None:
     workers = psutil.Process(asked.pid).children(recursive=True)
     asked.terminate()
     assert asked.wait(120) == 128 + signal.SIGTERM
-    _, left = psutil.wait_procs(workers, timeout=30)
+    _, left = psutil.wait_procs(workers, timeout=120)
     assert left == []
 
 

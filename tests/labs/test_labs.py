@@ -23,7 +23,7 @@ LABS = [
     for module in pkgutil.iter_modules(labs.__path__, f"{labs.__name__}.")
     if hasattr(importlib.import_module(module.name), "lab")
 ]
-MEASURE_S = 180  # a bound against hanging
+MEASURE_S = 300  # a bound against hanging
 
 # The state that a browser would send to put a control at its low and at its high end.
 DESCRIBE = """
@@ -57,7 +57,7 @@ class Browser:
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
         with (folder / "stderr").open("wb") as stderr:
             self.manager, self.client = start_new_kernel(
-                kernel_name="python3", cwd=str(folder), env=environment, stderr=stderr
+                MEASURE_S, kernel_name="python3", cwd=str(folder), env=environment, stderr=stderr
             )
         assert isinstance(self.manager, KernelManager)
         self.listener = KernelListener(self.manager.connection_file)

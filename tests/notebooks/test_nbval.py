@@ -18,7 +18,7 @@ from course_lib.teach.lessons import Lesson, lessons
 from course_lib.teach.source import read_source
 from course_lib.teach.workspace import FOLDER_VARIABLE, KERNEL_DEFAULTS
 
-CELL_LIMIT_S = 60
+CELL_LIMIT_S = 600  # against hanging: a busy machine needs minutes for what else takes seconds
 
 
 def run_nbval(notebook: Any, folder: Path, name: str = "00_lesson") -> tuple[int, str]:

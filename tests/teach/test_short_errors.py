@@ -17,7 +17,7 @@ CELLS = (
 @pytest.fixture(scope="module")
 def errors() -> list[dict[str, object]]:
     notebook = new_notebook(cells=[new_code_cell(source) for source in CELLS])
-    NotebookClient(notebook, timeout=60, allow_errors=True).execute()
+    NotebookClient(notebook, timeout=300, allow_errors=True).execute()
     return [output for cell in notebook.cells for output in cell.outputs if output.output_type == "error"]
 
 

@@ -203,14 +203,14 @@ def serving(python, folder, variables, limit_s=120):
     finally:
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(300)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def get(address, token):
-    with urllib.request.urlopen(f"{address}?token={token}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{address}?token={token}", timeout=300) as answer:
         return json.loads(answer.read())
 
 

@@ -7,7 +7,7 @@ from jupyter_client.manager import KernelManager
 
 from course_lib.teach.exercises.result import MIME
 
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 
 
 class Kernel:

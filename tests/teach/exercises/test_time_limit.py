@@ -166,5 +166,7 @@ def test_ctrl_c_passes_through():
         except KeyboardInterrupt:
             print("interrupted", signal.getitimer(signal.ITIMER_REAL))
     """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True
+    )
     assert run.stdout.strip() == "interrupted (0.0, 0.0)"

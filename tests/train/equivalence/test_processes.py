@@ -82,7 +82,7 @@ def test_no_sync_sends_once_a_window(of_two_ranks):
 
 def test_ranks_that_wait_in_vain_are_ended_and_told():
     before = children()
-    proof = prove(f"{HERE / 'rank_steps.py'}:no_sync_by_hand", Reference(ranks=(9, 3)))
+    proof = prove(f"{HERE / 'rank_steps.py'}:no_sync_by_hand", Reference(ranks=(9, 3)), time_limit_s=600)
     assert [fault.id for fault in proof.faults] == ["ranks_out_of_step"]
     assert "rank 1 made 2 updates and was done" in proof.faults[0].evidence
     assert children() <= before

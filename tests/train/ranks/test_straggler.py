@@ -28,7 +28,12 @@ def runs() -> tuple[RankTimes, ...]:
     before = children()
     heard: list[tuple[int, int]] = []
     found = time_ranks(
-        (0.0, 0.0), (0.0, LATE_S), steps=3, warmup=1, progress=lambda done, of: heard.append((done, of))
+        (0.0, 0.0),
+        (0.0, LATE_S),
+        steps=3,
+        warmup=1,
+        time_limit_s=600,
+        progress=lambda done, of: heard.append((done, of)),
     )
     assert heard[-1] == (8, 8)
     assert heard == sorted(heard)
