@@ -17,7 +17,7 @@
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # True: a shorter run
 size = 512 if quick else 1024  # rows of the large matrices
 seconds_each = 0.15 if quick else 0.6  # for each measurement
 
@@ -58,7 +58,8 @@ for found in (check_torch(facts), check_device(facts)):
     if found:
         print(f"{found.status}: {found.name}: {found.found}")
         print(found.cure or "nothing to cure")
-print("PyTorch", torch.__version__, "brings CUDA", torch.version.cuda, "- a card is reached:", torch.cuda.is_available())
+print("PyTorch", torch.__version__, "brings CUDA", torch.version.cuda, end="; ")
+print("a card is reached:", torch.cuda.is_available())
 
 # %% [markdown]
 # `!course doctor` checks this and the rest of the computer, and says what to do.
@@ -94,9 +95,10 @@ works = {  # name: (what to run, FLOP, bytes read and written)
     "ReLU": (lambda: torch.relu_(long), len(long), 2 * 4 * len(long)),  # _: in place
     "sum": (long.sum, len(long), 4 * len(long)),
 }
-ops = [Operation(name, flop, nbytes, timed(run)) for name, (run, flop, nbytes) in works.items()]
+ops = [Operation(name, *counts, timed(run)) for name, (run, *counts) in works.items()]
 for op in ops:
-    print(f"{op.name:14} {1e3 * op.seconds:8.3f} ms  {op.flops / op.seconds / 1e9:8.1f} GFLOP/s of arithmetic")
+    rate = op.flops / op.seconds / 1e9
+    print(f"{op.name:14} {1e3 * op.seconds:8.3f} ms  {rate:8.1f} GFLOP/s of arithmetic")
 
 # %% [markdown]
 # One machine, and rates that differ many times over. One number, "TFLOPS", cannot be the speed of a computer.
@@ -117,10 +119,10 @@ def predict_seconds(flop, nbytes):
     memory = nbytes / bandwidth
     return max(compute, memory)
 
-print(f"peak {peak / 1e9:.0f} GFLOP/s, bandwidth {bandwidth / 1e9:.1f} GB/s: both measured here")
+print(f"measured here: {peak / 1e9:.0f} GFLOP/s at the peak, {bandwidth / 1e9:.1f} GB/s")
 for op in ops:
-    told = predict_seconds(op.flops, op.nbytes)
-    print(f"{op.name:14} predicted {1e3 * told:8.3f} ms, measured {1e3 * op.seconds:8.3f} ms")
+    told, took = 1e3 * predict_seconds(op.flops, op.nbytes), 1e3 * op.seconds
+    print(f"{op.name:14} predicted {told:8.3f} ms, measured {took:8.3f} ms")
 
 # %%
 plot_roofline(peak, bandwidth, ops)
@@ -142,7 +144,8 @@ flop, nbytes = 2 * 4096**3, 3 * 2 * 4096**2  # half precision: two bytes for a n
 by_hand = ((flop / rates.peak("fp16")) ** 2 + (nbytes / rates.bandwidth) ** 2) ** 0.5
 by_library = together(flop / rates.peak("fp16"), nbytes / rates.bandwidth, start=0)
 assert abs(by_hand - by_library) < 1e-12
-print(f"{1e3 * by_hand:.2f} ms at the peaks of the data sheet; a real product reaches about three quarters of that")
+print(f"{1e3 * by_hand:.2f} ms at the peaks of the data sheet")
+print("(a real product reaches about three quarters of such a peak)")
 
 # %% [markdown]
 # ## A whole network, on a card that you do not have
@@ -154,10 +157,11 @@ print(f"{1e3 * by_hand:.2f} ms at the peaks of the data sheet; a real product re
 from course_lib.plan.speed import predict
 from course_lib.teach.saved_jobs import job_traces
 
-resnet = job_traces("resnet50", 224, "fp16").at(128)  # traced beforehand, and saved with the course
+resnet = job_traces("resnet50", 224, "fp16").at(128)  # traced beforehand, and saved
 for name in ("T4", "RTX 3060", "RTX 3090", "RTX 4090", "H100"):
     step = predict(resnet, find(name))
-    print(f"{step.card:14}{step.samples_per_second:7,.0f} images/s, bound by {step.bound}, uses {step.mfu:.0%} of the peak")
+    rate = f"{step.samples_per_second:7,.0f} images/s"
+    print(f"{step.card:14}{rate}, bound by {step.bound}, {step.mfu:.0%} of the peak")
 
 # %% [markdown]
 # Read the last column. The H100 has fourteen times the 16-bit peak of the 3090, and is nowhere near fourteen times as
@@ -173,7 +177,8 @@ from course_lib.train.stages import VGG16
 
 flop_per_picture = 3 * sum(stage.forward_flops for stage in VGG16)
 best_days = flop_per_picture * 1_281_167 * 74 / peak / 86_400
-print(f"{flop_per_picture / 1e9:.0f} GFLOP for one picture, at {peak / 1e9:.0f} GFLOP a second")
+work = f"{flop_per_picture / 1e9:.0f} GFLOP for one picture"
+print(f"{work}, at {peak / 1e9:.0f} GFLOP a second")
 judge(
     "start.compute",
     "holds" if best_days <= 6 else "fails",
@@ -214,13 +219,13 @@ plot_prices(table)
 # pays for the watts, and for the time.
 
 # %%
-by_price, by_energy, by_hours = (table.best(word) for word in ("price", "energy", "hours"))
+by_price, by_energy, by_hours = map(table.best, ("price", "energy", "hours"))
 spread = max(r.price_per_rate for r in table.rows) / by_price.price_per_rate
 judge(
-    "hardware.table", "holds when",
-    number=spread, unit="times more for the same images a second, dearest to cheapest; computed",
-    note=f"you say what you pay for: by price it is the {by_price.card.name}, by energy the "
-    f"{by_energy.card.name}, by hours the {by_hours.card.name}",
+    "hardware.table", "holds when", number=spread,
+    unit="times more for the same images a second, dearest to cheapest; computed",
+    note=f"you say what you pay for: by price it is the {by_price.card.name}, by "
+    f"energy the {by_energy.card.name}, by hours the {by_hours.card.name}",
 )
 
 # %% [markdown]
@@ -232,8 +237,10 @@ judge(
 # %%
 from course_lib.teach.plots_hardware import plot_hours_by_images
 
-of_each = {n: 1 / predict(resnet, find(n)).samples_per_second for n in ("RTX 3060", "RTX 3090", "RTX 4090", "A100 80GB")}
-plot_hours_by_images(of_each, 90, (100_000, 1_000_000), title="The data set says how long, not which card")
+names = ("RTX 3060", "RTX 3090", "RTX 4090", "A100 80GB")
+of_each = {n: 1 / predict(resnet, find(n)).samples_per_second for n in names}
+title = "The data set says how long, not which card"
+plot_hours_by_images(of_each, 90, (100_000, 1_000_000), title=title)
 
 # %% [markdown]
 # Parallel lines. At every size of the data set each card is faster than another by the same factor. Nothing happens
@@ -243,20 +250,23 @@ plot_hours_by_images(of_each, 90, (100_000, 1_000_000), title="The data set says
 from course_lib.plan.memory import plan_memory
 
 gpt = job_traces("gpt", 2048, "fp16")
-for name, trace in (("ResNet-50, batch 128", resnet), ("GPT, batch 8, 2,048 tokens", gpt.at(8))):
+jobs = {"ResNet-50, batch 128": resnet, "GPT, batch 8, 2,048 tokens": gpt.at(8)}
+for name, trace in jobs.items():
     for card in ("RTX 3060", "RTX 3090", "A100 80GB"):
         plan = plan_memory(trace, find(card))
-        print(f"{name:28} {card:10} needs {plan.safe / 2**30:5.1f} GiB of {plan.capacity / 2**30:5.1f}: {plan.verdict}")
+        needs, has = plan.safe / 2**30, plan.capacity / 2**30
+        print(f"{name:28} {card:10} {needs:5.1f} of {has:5.1f} GiB: {plan.verdict}")
 
 # %%
 from course_lib.claims import claim
 
 two_million = of_each["RTX 4090"] * 2_000_000 * 90 / 3600
+sent_to = claim("hardware.cv").formula(2_000_000)
 judge(
-    "hardware.cv", "fails",
-    number=two_million, unit="hours for 2 million images x 90 epochs on one RTX 4090; predicted",
-    note=f"the guide sends them to a {claim('hardware.cv').formula(2_000_000)}; model and batch rule a card "
-    "out, images only say for how long",
+    "hardware.cv", "fails", number=two_million,
+    unit="hours for 2 million images x 90 epochs on one RTX 4090; predicted",
+    note=f"the guide sends them to a {sent_to}; model and batch rule a card out, "
+    "images only say for how long",
 )
 
 # %% [markdown]
@@ -271,12 +281,13 @@ judge(
 # %%
 rates = lab.tokens_per_second("RTX 3090")
 for length, tokens in rates.items():
-    print(f"texts of {length:5,} tokens: {tokens:9,.0f} tokens/s, predicted for an RTX 3090")
+    print(f"texts of {length:5,} tokens: {tokens:9,.0f} tokens/s, predicted (RTX 3090)")
+at_512, at_2048 = rates[512] / rates[128], rates[2048] / rates[128]
 judge(
-    "hardware.nlp", "fails" if rates[512] > 0.7 * rates[128] else "holds",
-    number=100 * rates[512] / rates[128], unit="% of the tokens a second at 512 that there are at 128; predicted",
-    note=f"no cliff: at 2,048 it is {rates[2048] / rates[128]:.0%}. The work of attention grows with the length, "
-    "slowly; memory decides, as above",
+    "hardware.nlp", "fails" if at_512 > 0.7 else "holds", number=100 * at_512,
+    unit="% of the tokens a second at 512 that there are at 128; predicted",
+    note=f"no cliff: at 2,048 it is {at_2048:.0%}. The work of attention grows with "
+    "the length, slowly; memory decides, as above",
 )
 
 # %% [markdown]
@@ -298,10 +309,12 @@ mine, my_card = job_traces("vit_b_16", 224, "fp16").at(64), find("4090")
 fits = plan_memory(mine, my_card, optimizer="adamw")
 step = predict(mine, my_card, optimizer="adamw")
 print(f"1. {fits.verdict}: {fits.safe / 2**30:.1f} of {fits.capacity / 2**30:.1f} GiB")
-print(f"2. {step.seconds_for(1_281_167, 90) / 3600:.0f} hours for 90 epochs of ImageNet")
+hours = step.seconds_for(1_281_167, 90) / 3600
+print(f"2. {hours:.0f} hours for 90 epochs of ImageNet")
 for link in ("PCIe 4.0", "NVLink 3"):
     many = scale(step, 4, link)
-    print(f"3. four of them over {link}: {many.speedup:.2f} times as fast ({many.efficiency:.0%} each)")
+    faster = f"{many.speedup:.2f} times as fast ({many.efficiency:.0%} each)"
+    print(f"3. four of them over {link}: {faster}")
 
 # %% [markdown]
 # ## Lab: twenty cards and your budget
@@ -338,9 +351,12 @@ check("hardware.hours", training_hours)
 
 # %% tags=["exercise"]
 # Exercise 1.2 · 6 minutes · ●●○
-# The roof: how many TFLOPS can an operation reach at most that computes flops_per_byte for each
-# byte it moves? TFLOPS are 10**12 operations a second; GB/s are 10**9 bytes a second.
-def attainable(peak_tflops: float, bandwidth_gb_s: float, flops_per_byte: float) -> float:
+# An operation computes flops_per_byte for each byte that it moves. How many TFLOPS can
+# it reach at most: where is the roof? TFLOPS are 10**12 operations a second; GB/s are
+# 10**9 bytes a second.
+def attainable(
+    peak_tflops: float, bandwidth_gb_s: float, flops_per_byte: float
+) -> float:
     # solution
     fed_by_memory = bandwidth_gb_s * flops_per_byte / 1000  # GFLOP/s to TFLOPS
     return min(peak_tflops, fed_by_memory)
@@ -356,10 +372,12 @@ check("hardware.attainable", attainable)
 
 # %% tags=["exercise"]
 # Exercise 1.3 · 8 minutes · ●●●
-# "dense" if the published TFLOPS agree with the chip to 5 %, "doubled" if they are twice that
-# (to 5 %), else "wrong". flops_per_clock: what one SM does in one clock, dense, with sums in 32
-# bits. boost_mhz: million clocks a second.
-def how_counted(published_tflops: float, sm_count: int, boost_mhz: float, flops_per_clock: int) -> str:
+# "dense" if the published TFLOPS agree with the chip to 5 %, "doubled" if they are
+# twice that (to 5 %), else "wrong". flops_per_clock: what one SM does in one clock,
+# dense, with sums in 32 bits. boost_mhz: million clocks a second.
+def how_counted(
+    published_tflops: float, sm_count: int, boost_mhz: float, flops_per_clock: int
+) -> str:
     # solution
     dense = sm_count * boost_mhz * 1e6 * flops_per_clock / 1e12
     if abs(published_tflops / dense - 1) <= 0.05:
@@ -371,10 +389,12 @@ check("hardware.how_counted", how_counted)
 
 # %% tags=["exercise"]
 # Exercise 1.4 · 5 minutes · ●●○
-# Five lines from public tables. Four are true, or only counted generously. One cannot be true of
-# that card. Which?
-#   "a"  H100 SXM: 1,979 TFLOPS in 16 bits      "b"  RTX 4090: 330 TFLOPS in 16 bits
-#   "c"  L4 (72 W): memory bandwidth 3,350 GB/s  "d"  L4: 24 GB on the box, 22 GiB for a program
+# Five lines from public tables. Four are true, or only counted generously. One cannot
+# be true of that card. Which?
+#   "a"  H100 SXM: 1,979 TFLOPS in 16 bits
+#   "b"  RTX 4090: 330 TFLOPS in 16 bits
+#   "c"  L4 (72 W): memory bandwidth 3,350 GB/s
+#   "d"  L4: 24 GB on the box, 22 GiB for a program
 #   "e"  RTX 3090: memory bandwidth 936 GB/s
 # solution
 my_odd_one = "c"
@@ -397,7 +417,8 @@ print(describe(my_dream))
 # In a terminal, with a model of torchvision, timm or your own (`module:factory`). Without `--on` it goes over all cards:
 
 # %%
-# !course plan resnet18 --batch 64 --precision fp16 --samples 50000 --epochs 30 --on "RTX 3060" --on "RTX 4090"
+# !course plan resnet18 --batch 64 --precision fp16 --samples 50000 --epochs 30 \
+#     --on "RTX 3060" --on "RTX 4090"
 
 # %% [markdown]
 # Put your card there, and your model. A name that is not in the table is refused: the course does not guess.
