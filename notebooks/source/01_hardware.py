@@ -119,7 +119,7 @@ def predict_seconds(flop, nbytes):
     memory = nbytes / bandwidth
     return max(compute, memory)
 
-print(f"measured here: {peak / 1e9:.0f} GFLOP/s at the peak, {bandwidth / 1e9:.1f} GB/s")
+print(f"measured: peak {peak / 1e9:.0f} GFLOP/s, bandwidth {bandwidth / 1e9:.1f} GB/s")
 for op in ops:
     told, took = 1e3 * predict_seconds(op.flops, op.nbytes), 1e3 * op.seconds
     print(f"{op.name:14} predicted {told:8.3f} ms, measured {took:8.3f} ms")
