@@ -10,7 +10,14 @@ from dataclasses import replace
 from statistics import mean
 
 from course_lib.diagnose.cards.common import pids_on_several, power_share
-from course_lib.diagnose.cards.hardware import ecc_errors, mig, pcie, throttled, waiting
+from course_lib.diagnose.cards.hardware import (
+    compute_prohibited,
+    ecc_errors,
+    mig,
+    pcie,
+    throttled,
+    waiting,
+)
 from course_lib.diagnose.cards.other_makers import other_makers
 from course_lib.diagnose.cards.processes import (
     nobody_named,
@@ -73,9 +80,12 @@ def diagnose(status: GpuStatus) -> list[Finding]:
 
 def _averages(status: GpuStatus) -> Iterator[Gpu]:
     """Each card with the mean of its samples' utilisation and power, and all of its throttle reasons."""
-    for gpu in status.gpus:
+    unnumbered = all(gpu.index is None and gpu.uuid is None and gpu.bus_id is None for gpu in status.gpus)
+    for place, gpu in enumerate(status.gpus):
         same = [s for s in status.samples if (s.index, s.uuid, s.bus_id) == (gpu.index, gpu.uuid, gpu.bus_id)]
-        if len(same) < 2 or (gpu.index is None and len(status.gpus) > 1):
+        if unnumbered and len(status.samples) % len(status.gpus) == 0:
+            same = list(status.samples[place :: len(status.gpus)])  # the cards in turn, moment by moment
+        if len(same) < 2:
             yield gpu
             continue
         utils = [s.util_percent for s in same if s.util_percent is not None]
@@ -102,6 +112,7 @@ _CHECKS: tuple[Callable[[GpuStatus], Iterator[Finding]], ...] = (
     trouble,
     ranks_on_one_card,
     throttled,
+    compute_prohibited,
     _over_time,
     ecc_errors,
     mig,

@@ -6,7 +6,10 @@ from course_lib.diagnose.smi.model import Gpu, GpuStatus
 IDLE_UTIL = 10.0
 BUSY_UTIL = 60.0
 NO_JOB_MIB = 600.0  # less than a context with a small model
+HELD = 0.25  # of a card's memory: a job sits there
 EMPTY = 0.1  # of a card's memory: a context and a desktop
+# What a finding from one look says of itself.
+MOMENT = " One look is a moment: repeat it over a minute (nvidia-smi dmon) before you act."
 # Reasons that slow a card against its will. "sw_power_cap" is how a card at full work runs, "gpu_idle" how it
 # rests.
 THROTTLING = frozenset(

@@ -146,6 +146,22 @@ def waiting(status: GpuStatus) -> Iterator[Finding]:
     )
 
 
+def compute_prohibited(status: GpuStatus) -> Iterator[Finding]:
+    """Cards on which an administrator has forbidden computing."""
+    for place, gpu in enumerate(status.gpus):
+        if (gpu.compute_mode or "").lower() == "prohibited":
+            yield Finding(
+                id="smi.compute_prohibited",
+                summary=f"{label(gpu, place)} may not compute: its compute mode is Prohibited",
+                why="CUDA programs cannot open this card, whatever is free on it.",
+                remedies=(
+                    f"Choose another card, or ask the administrator for nvidia-smi -i {gpu.index or 0} -c "
+                    "DEFAULT.",
+                ),
+                not_helpful=("Reinstalling CUDA or PyTorch.",),
+            )
+
+
 def ecc_errors(status: GpuStatus) -> Iterator[Finding]:
     """Cards with memory errors that could not be corrected."""
     for place, gpu in enumerate(status.gpus):

@@ -70,6 +70,8 @@ def nobody_named(status: GpuStatus) -> Iterator[Finding]:
     """Memory is held and a list of processes is there, and names nobody."""
     if status.processes is None or status.processes or status.driver_model:
         return
+    if status.smi_version and status.driver_version and status.smi_version != status.driver_version:
+        return  # under WSL the driver is Windows' own, and its programs are not listed
     held = [gpu for gpu in status.gpus if (gpu.used_mib or 0.0) >= 1024 and (fill(gpu) or 0.0) >= 0.05]
     if held:
         yield zombie(held[0], "the list of processes is empty")

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from statistics import mean
 
 from course_lib.diagnose.cards.common import (
     BUSY_UTIL,
     EMPTY,
+    HELD,
     IDLE_UTIL,
+    MOMENT,
     NO_JOB_MIB,
     evidence,
     fill,
@@ -16,38 +17,43 @@ from course_lib.diagnose.cards.common import (
 )
 from course_lib.diagnose.cards.links import links
 from course_lib.diagnose.cards.other_makers import OTHER_MAKERS
+from course_lib.diagnose.cards.starved import in_bursts, one_starved, starved
 from course_lib.diagnose.finding import Finding
 from course_lib.diagnose.size import show_mib
 from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
-_STARVED_UTIL = 40.0
 _FULL = 0.85
 _WAITING = 0.6  # of the power of the card that draws most
-_HELD = 0.25
-_MOMENT = " One look is a moment: repeat it over a minute (nvidia-smi dmon) before you act."
+_SPINNING = 90.0
 
 
 def use(status: GpuStatus) -> Iterator[Finding]:
-    """How the cards are used, or connected: one Finding, or two where only some of the cards are free."""
+    """How the cards are used, or connected: one Finding, or two where one is not all there is to say."""
     if status.links:
         yield links(status)
         return
     if status.source in OTHER_MAKERS or any(gpu.mig_enabled for gpu in status.gpus):
         return
     # A card of which a cut text only has the name says nothing about its use.
-    known = tuple(gpu for gpu in status.gpus if gpu.used_mib is not None or gpu.util_percent is not None)
+    known = tuple(
+        replace(gpu, index=place if gpu.index is None else gpu.index)
+        for place, gpu in enumerate(status.gpus)
+        if gpu.used_mib is not None or gpu.util_percent is not None
+    )
     if not known:
         return
     status = replace(status, gpus=known)
     if finding := _choose_idle(status):
         yield finding
         in_use = replace(status, gpus=tuple(gpu for gpu in known if not _is_idle(gpu)))
-        if starving := _starved(in_use):
+        if starving := starved(in_use):
             yield replace(starving, severity="note")
         return
-    for check in (_starved, _one_starved, _held_idle, _nearly_full, _idle, _busy):
+    for check in (starved, one_starved, in_bursts, _held_idle, _nearly_full, _idle, _busy):
         if finding := check(status):
             yield finding
+            if check is _nearly_full and (busy := _busy(status)):
+                yield busy
             return
 
 
@@ -92,80 +98,13 @@ def _choose_idle(status: GpuStatus) -> Finding | None:
     )
 
 
-def _starved(status: GpuStatus) -> Finding | None:
-    """Memory is held by a job that hardly computes."""
-    known = [gpu for gpu in status.gpus if gpu.util_percent is not None]
-    if not known or len(known) < len(status.gpus):
-        return None
-    utils = [gpu.util_percent or 0.0 for gpu in known]
-    held = [gpu for gpu in known if (fill(gpu) or 0.0) >= _HELD or (gpu.used_mib or 0.0) >= 4096]
-    if len(held) < len(known) or not IDLE_UTIL <= mean(utils) < _STARVED_UTIL:
-        return None
-    several = len(status.samples) > len(status.gpus) or len(known) > 1
-    hot = [gpu for gpu in known if (gpu.temp_c or 0.0) >= 83]
-    heat = ""
-    if hot and all(gpu.throttle_reasons == () for gpu in hot):
-        heat = (
-            f" {max(gpu.temp_c or 0.0 for gpu in hot):.0f} °C is near the point of throttling, which none "
-            "reports."
-        )
-    return Finding(
-        id="perf.gpu_starved",
-        summary=f"The cards compute {mean(utils):.0f} % of the time and wait for the rest",
-        why=f"Utilisation {min(utils):.0f} to {max(utils):.0f} % with memory in use: the usual cause is "
-        "input that comes "
-        f"too slowly (decoding, workers, storage).{heat}" + ("" if several else _MOMENT),
-        remedies=(
-            "Profile the input pipeline (workers, decoding, storage): time the loader alone, and the step "
-            "on a batch that is already there.",
-        ),
-        not_helpful=(
-            "A smaller batch because memory is full: some frameworks reserve all of it in advance.",
-            "A bigger card: it would wait longer.",
-        ),
-        evidence=evidence(status),
-        severity="problem" if several else "warning",
-        certainty="likely" if several else "possible",
-    )
-
-
-def _one_starved(status: GpuStatus) -> Finding | None:
-    """A card that holds a job's memory and computes little, beside others that are busy."""
-    held = [
-        (label(gpu, place), gpu.util_percent)
-        for place, gpu in enumerate(status.gpus)
-        if gpu.util_percent is not None and ((fill(gpu) or 0.0) >= _HELD or (gpu.used_mib or 0.0) >= 4096)
-    ]
-    low = [(name, util) for name, util in held if IDLE_UTIL <= util < _STARVED_UTIL]
-    busy = [util for _, util in held if util >= BUSY_UTIL]
-    if not low or not busy:
-        return None
-    listed = ", ".join(f"{name} at {util:.0f} %" for name, util in low)
-    return Finding(
-        id="perf.one_gpu_starved",
-        summary=f"{listed}: little work, beside {'a card' if len(busy) == 1 else 'cards'} at "
-        f"{max(busy):.0f} %",
-        why="If they belong to one job, the card with little work waits for its input while the others "
-        "wait for "
-        "it, at full utilisation. If they are different jobs, this one is starved by itself." + _MOMENT,
-        remedies=(
-            "Time the loader of the rank on that card alone (workers, its share of the cores, storage), and "
-            "compare the cards over a minute: nvidia-smi dmon -c 60.",
-        ),
-        not_helpful=("A faster card: it would wait longer.", "A smaller batch."),
-        evidence=evidence(status),
-        severity="warning",
-        certainty="possible",
-    )
-
-
 def _held_idle(status: GpuStatus) -> Finding | None:
     held = [
         (place, gpu)
         for place, gpu in enumerate(status.gpus)
         if gpu.util_percent is not None
         and gpu.util_percent < IDLE_UTIL
-        and (fill(gpu) or 0.0) >= _HELD
+        and (fill(gpu) or 0.0) >= HELD
         and (power_share(gpu) or 0.0) < 0.5
     ]
     if not held:
@@ -175,12 +114,18 @@ def _held_idle(status: GpuStatus) -> Finding | None:
         {f"{p.name or 'process'} ({p.pid})" for p in status.processes or () if p.gpu == gpu.index}
     )
     who = f" Named: {', '.join(owners[:4])}." if owners else ""
+    others = [other for other in status.gpus if other is not gpu and (other.util_percent or 0.0) >= _SPINNING]
+    if others:
+        who += (
+            f" At full utilisation: {', '.join(label(other) for other in others[:8])}. In one job they "
+            "would be waiting for this card's rank, which hangs or has died."
+        )
     return Finding(
         id="smi.memory_held_idle",
         summary=f"{label(gpu, place)} holds {show_mib(gpu.used_mib or 0.0)} and computes nothing at this "
         "moment",
         why=f"{fill(gpu):.0%} of the memory is taken at {gpu.util_percent:.0f} % utilisation: a notebook "
-        f"kernel left open, a served model, a job that loads data or waits, or one that hangs.{who}{_MOMENT}",
+        f"kernel left open, a served model, a job that loads data or waits, or one that hangs.{who}{MOMENT}",
         remedies=(
             "If the process is yours and done, end it (shut the notebook's kernel down); if a job should "
             "be running, see where it waits (py-spy dump).",
@@ -279,7 +224,7 @@ def _busy(status: GpuStatus) -> Finding | None:
     return Finding(
         id="smi.busy",
         summary=f"The cards are busy: utilisation {min(utils):.0f} to {max(utils):.0f} %",
-        why="Utilisation says that some kernel ran, not that the card was well used." + power + _MOMENT,
+        why="Utilisation says that some kernel ran, not that the card was well used." + power + MOMENT,
         remedies=(
             "Compare throughput (samples a second) with what the card should reach before you change "
             "anything.",

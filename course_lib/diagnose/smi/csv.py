@@ -5,9 +5,11 @@ rows; bare numbers without either are not guessed at: they are reported as "colu
 """
 
 import csv
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.smi.cells import number, whole, word
@@ -41,6 +43,7 @@ _REST = re.compile(
     r"\s?[\w.%/\]]{1,20}(?: [\w.%/\]]{1,10}){0,2}"
 )  # the end of a last cell, on a line of its own
 _MOST_PIECES = 4
+_ONE_MOMENT_S = 0.1  # rows of the cards of one look are written within some milliseconds
 COLUMNS_UNKNOWN = "columns unknown"
 
 
@@ -187,7 +190,7 @@ def _cards(block: _Block) -> GpuStatus:
     samples = [_gpu(block.columns, row) for row in block.rows]
     driver = _column(block, "driver_version")
     if all(sample.index is None and sample.uuid is None and sample.bus_id is None for sample in samples):
-        latest = samples[-1:] if "timestamp" in block.columns else samples
+        latest = samples[-_cards_at_once(samples) :] if "timestamp" in block.columns else samples
     else:
         by_card = {
             (s.index, s.uuid if s.index is None else None, s.bus_id if s.index is None else None): s
@@ -204,6 +207,28 @@ def _cards(block: _Block) -> GpuStatus:
         samples=tuple(samples),
         memory_asked=any(name.startswith("memory.") for name in block.columns),
     )
+
+
+def _cards_at_once(samples: Sequence[Gpu]) -> int:
+    """How many rows belong to one moment: without numbers, only their times tell cards from moments."""
+    times = [_seconds(sample.time) for sample in samples]
+    steps = [
+        abs(later - earlier)
+        for earlier, later in itertools.pairwise(times)
+        if earlier is not None and later is not None
+    ]
+    if len(steps) < len(samples) - 1:
+        return 1
+    starts = [0, *(place for place, step in enumerate(steps, start=1) if step > _ONE_MOMENT_S)]
+    sizes = {end - start for start, end in itertools.pairwise([*starts, len(samples)])}
+    return sizes.pop() if len(sizes) == 1 else 1
+
+
+def _seconds(time: str | None) -> float | None:
+    try:
+        return datetime.strptime(time or "", "%Y/%m/%d %H:%M:%S.%f").timestamp()
+    except ValueError:
+        return None
 
 
 def _column(block: _Block, name: str) -> str | None:
