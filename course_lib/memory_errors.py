@@ -81,6 +81,9 @@ _WORDINGS: tuple[_Wording, ...] = (
     ),
     _wording("cuda", r"\bCuda failure '?(?:out of memory|2)\b|\bFailed to CUDA calloc\b", "nccl"),
     _wording("cuda", r"\bnccl\w* error\b.{0,400}\bout of memory\b", "nccl"),
+    # the class alone, and torch failing to say who is on the card after it ran out
+    _wording("unknown", r"\b(?:torch|cuda)\.OutOfMemoryError\b"),
+    _wording("cuda", r"\bNVML_SUCCESS == \w+ INTERNAL ASSERT FAILED\b.{0,80}\bCUDACachingAllocator\b"),
     # last: the bare words, whoever says them
     _wording("unknown", r"\bout of memory\b"),
 )

@@ -37,6 +37,11 @@ PLAIN = [
     ("host", "OSError: [WinError 1455] Die Auslagerungsdatei ist zu klein"),
     ("host", "Out of memory: Killed process 4711 (python) total-vm:9kB, anon-rss:8kB"),
     ("host", "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch."),
+    ("unknown", "torch.OutOfMemoryError: Allocation on device"),
+    (
+        "cuda",
+        'NVML_SUCCESS == r INTERNAL ASSERT FAILED at "../c10/cuda/CUDACachingAllocator.cpp":1154, please',
+    ),
     ("unknown", "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1099511627776 bytes."),
 ]
 MASKED = [

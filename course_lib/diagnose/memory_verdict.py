@@ -132,17 +132,20 @@ def _fragmented(summary: MemorySummary) -> Finding | None:
     stuck = summary.mib.get("non_releasable_cur", summary.mib.get("inactive_split_cur"))
     if unused_at_peak < max(_LEAST_GAPS_MIB, _GAPS_MATTER * reserved):
         return None
-    if stuck is None or stuck < 0.5 * (reserved - allocated):
-        return None  # whole unused blocks, which the allocator can give back
     failed = bool(summary.ooms)
+    if stuck is None and failed:
+        # The table is cut off there. Whole unused blocks are given back before an allocation fails.
+        pieces = "the table is cut off before it says so, but whole unused blocks would have been given back"
+    elif stuck is None or stuck < 0.5 * (reserved - allocated):
+        return None  # whole unused blocks, which the allocator can give back
+    else:
+        pieces = f"{show_mib(stuck)} of the rest is stuck in pieces of blocks that are partly in use"
     unknown = summary.ooms is None and not summary.as_printed_by_torch
     return Finding(
         id="oom.fragmentation" if failed or unknown or summary.retries else "memory.fragmented",
         summary="Much is reserved that even the peak did not use: fragmentation",
         why=f"{show_mib(reserved)} reserved against {show_mib(allocated)} in use and a peak of "
-        f"{show_mib(summary.mib.get('allocated_peak', allocated))}; {show_mib(stuck)} of the rest is stuck "
-        "in pieces "
-        "of blocks that are partly in use." + _typed(summary),
+        f"{show_mib(summary.mib.get('allocated_peak', allocated))}; {pieces}." + _typed(summary),
         remedies=(
             "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True (2.1 and later; max_split_size_mb:512 "
             "before) before the program starts"
@@ -152,15 +155,16 @@ def _fragmented(summary: MemorySummary) -> Finding | None:
         not_helpful=("torch.cuda.empty_cache(): pieces of blocks in use cannot be given back.", _NOT_A_SIZE),
         evidence=_evidence(summary),
         severity="problem" if failed or unknown else "warning",
-        certainty="likely" if unknown else "certain",
+        certainty="likely" if unknown or stuck is None else "certain",
     )
 
 
 def _full(summary: MemorySummary) -> Finding:
     allocated, reserved = summary.mib.get("allocated_cur"), summary.mib.get("reserved_cur")
     held = "" if allocated is None else f" {show_mib(allocated)} is in use"
-    if reserved is not None and held:
-        held += f" of {show_mib(reserved)} reserved: little of it is gaps"
+    if reserved is not None and allocated is not None:
+        little = reserved - allocated < _GAPS_MATTER * reserved
+        held += f" of {show_mib(reserved)} reserved" + (": little of it is gaps" if little else " now")
     return Finding(
         id="oom.capacity",
         summary=f"Memory ran out {'once' if summary.ooms == 1 else f'{summary.ooms} times'} in this process",

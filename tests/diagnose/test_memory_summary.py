@@ -1,5 +1,6 @@
 """Tables and statistics of every release, whole and damaged, and what they say."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,26 @@ def summary(
 )
 def test_verdicts(given: MemorySummary, expected: str) -> None:
     assert diagnose(given).id == expected
+
+
+def test_a_table_that_is_cut_before_the_gaps() -> None:
+    """With an error counted, what even the peak did not use was in pieces, or it would have been given back."""
+    cut = replace(
+        summary(1000, 5000, 12000, ooms=1),
+        mib={
+            "allocated_cur": 1000.0,
+            "allocated_peak": 5000.0,
+            "reserved_cur": 12000.0,
+            "reserved_peak": 12000.0,
+        },
+    )
+    finding = diagnose(cut)
+    assert (finding.id, finding.certainty) == ("oom.fragmentation", "likely")
+    assert "cut off" in finding.why
+    later = diagnose(replace(cut, mib={**cut.mib, "allocated_peak": 11900.0}))
+    assert later.id == "oom.capacity"
+    assert "little of it is gaps" not in later.why
+    assert diagnose(replace(cut, ooms=0)).id == "memory.cached"
 
 
 def test_sums_over_a_life_are_never_a_size() -> None:

@@ -98,6 +98,18 @@ LINUX = (
             "oom.host_killed",
             {"pid": None},
         ),
+        ("[rank1]: MemoryError", "oom.host_memory", {"form": "python", "tried_mib": None}),
+        (
+            "terminate called after throwing an instance of 'std::bad_alloc'",
+            "oom.host_memory",
+            {"form": "library"},
+        ),
+        (
+            "RuntimeError: [enforce fail at CPUAllocator.cpp:56] posix_memalign(&data, gAlignment, nbytes) "
+            "== 0. 12 vs 0",
+            "oom.host_memory",
+            {"exception": "RuntimeError"},
+        ),
     ],
 )
 def test_host(text: str, expected: str, figures: dict[str, object]) -> None:
@@ -105,6 +117,26 @@ def test_host(text: str, expected: str, figures: dict[str, object]) -> None:
     assert reading.findings[0].id == expected
     assert {name: reading.figures[name] for name in figures} == figures
     assert "empty_cache" not in " ".join(reading.findings[0].remedies)
+
+
+def test_how_a_request_weighs_and_what_is_no_error_of_memory() -> None:
+    words = "DefaultCPUAllocator: not enough memory: you tried to allocate {} bytes."
+    assert "last straw" in host.read(Paste.of(words.format(2**20)))[0].findings[0].why
+    assert "large by itself" in host.read(Paste.of(words.format(30 * 2**30)))[0].findings[0].why
+    for text in (
+        "We wrote it so as to avoid a MemoryError",
+        "unable to mmap 1024 bytes from file </torch_12_34>: Cannot allocate memory (12)",
+    ):
+        assert host.read(Paste.of(text)) == []
+
+
+def test_the_variable_that_chooses_a_card_is_that_of_the_kind() -> None:
+    told = first(
+        bare, "RuntimeError: level_zero backend failed with error: 40 (UR_RESULT_ERROR_OUT_OF_RESOURCES)"
+    )
+    assert "ZE_AFFINITY_MASK" in str(told.findings[0].first_remedy)
+    told = first(bare, "RuntimeError: HIP error: out of memory")
+    assert "HIP_VISIBLE_DEVICES" in str(told.findings[0].first_remedy)
 
 
 TRACE = 'Traceback (most recent call last):\n  File "train.py", line 7, in <module>\n    {}\n'

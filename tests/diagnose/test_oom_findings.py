@@ -154,6 +154,30 @@ def test_a_card_that_is_not_accounted_for_is_not_called_full_of_tensors() -> Non
     assert diagnose(allocator_messages(Paste.of(text))[0]).id == "oom.figures_missing"
 
 
+XPU = (
+    "XPU out of memory. Tried to allocate {}. GPU 0 has a total capacity of 15.60 GiB. Of the allocated "
+    "memory {} is allocated by PyTorch, and {} is reserved by PyTorch but unallocated."
+)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected", "word"),
+    [
+        (("4.00 GiB", "1.00 GiB", "0 bytes"), "oom.single_request_too_large", "smaller than 4 GiB"),
+        (("5.00 GiB", "0 bytes", "0 bytes"), "oom.single_request_too_large", "smaller than 4 GiB"),
+        (("500.00 MiB", "1.00 GiB", "10.00 MiB"), "oom.other_process", "xpu-smi"),
+        (("4.00 GiB", "11.00 GiB", "400.00 MiB"), "oom.capacity", "batch"),
+    ],
+)
+def test_without_the_free_figure_a_card_is_not_called_full_of_little(
+    sizes: tuple[str, str, str], expected: str, word: str
+) -> None:
+    finding = diagnose(allocator_messages(Paste.of(XPU.format(*sizes)))[0])
+    assert finding.id == expected
+    assert word in str(finding.first_remedy)
+    assert (finding.certainty == "certain") == (expected == "oom.capacity")
+
+
 def test_a_card_of_no_size_is_no_card() -> None:
     message = old("1.00 GiB", "0 bytes", "1.00 GiB", "0 bytes", "1.00 GiB")
     assert message.mib("total_capacity") is None

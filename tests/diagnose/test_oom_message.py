@@ -55,6 +55,56 @@ NPU = (
 )
 
 
+ASYNC = (
+    "torch.OutOfMemoryError: Allocation on device 1 would exceed allowed memory. (out of memory)\n"
+    "Currently allocated     : 6.12 GiB\nRequested               : 90.00 MiB\nDevice limit            : "
+    "7.78 GiB\nFree (according to CUDA): 22.31 MiB\nPyTorch limit (set by user-supplied memory fraction)\n"
+    "                        : 17179869184.00 GiB"
+)
+BLOCK = (
+    "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried to "
+    "allocate 5.10 GiB (GPU  0; 15.88 GiB total capacity; 2.00 GiB already allocated; 2.50 GiB reserved in "
+    "total by PyTorch)"
+)
+
+
+def test_the_list_of_the_asynchronous_allocator() -> None:
+    message = one(ASYNC)
+    sizes = ("allocated", "tried_to_allocate", "total_capacity", "free")
+    assert [str(getattr(message, name)) for name in sizes] == [
+        "6.12 GiB",
+        "90.00 MiB",
+        "7.78 GiB",
+        "22.31 MiB",
+    ]
+    assert (message.gpu_index, message.reserved_total, message.mib("allowed")) == (1, None, None)
+    limited = one(ASYNC.replace("17179869184.00 GiB", "6.20 GiB"))
+    assert limited.mib("allowed") == pytest.approx(6.2 * 1024)
+
+
+def test_a_limit_of_one_block_is_read_with_its_figures() -> None:
+    message = one(BLOCK)
+    assert (message.backend, message.block_limit, message.gpu_index) == ("xpu", "4GB", 0)
+    assert str(message.tried_to_allocate) == "5.10 GiB"
+    assert str(message.reserved_total) == "2.50 GiB"
+    assert message.exception == "RuntimeError"
+
+
+@pytest.mark.parametrize("text", [V14, V113, V21, HIP])
+def test_the_first_words_may_be_missing(text: str) -> None:
+    whole, cut = one(text), one(text[text.index("Tried to") :])
+    for name in ("gpu_index", "tried_to_allocate", "total_capacity", "free", "allocated", "reserved_total"):
+        assert getattr(cut, name) == getattr(whole, name)
+    assert (cut.backend, cut.exception) == ("cuda", None)
+    assert (
+        one(
+            "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB. PYTORCH_HIP_ALLOC_CONF"
+        ).backend
+        == "hip"
+    )
+    assert allocator_messages(Paste.of("We tried to allocate 2 GiB for it. GPU 0 was free.")) == []
+
+
 def one(text: str) -> AllocatorMessage:
     messages = allocator_messages(Paste.of(text))
     assert len(messages) == 1

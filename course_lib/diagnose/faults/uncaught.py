@@ -28,7 +28,7 @@ _LOOK_AT = {
     "NameError": "Look for the name: a letter differs, or the line that makes it did not run",
     "NotADirectoryError": "Print the path",
     "PermissionError": "Look who owns that path and may write there",
-    "SyntaxError": "Look at that line and the one above it: a bracket or a quote that is not closed, or words "
+    "SyntaxError": "Look at that line and the one above it: a bracket or quote that is not closed, or words "
     "of a newer Python than the one that runs it",
     "TypeError": "Compare the call with the function's signature: help(...) shows it; print the type of each "
     "argument",

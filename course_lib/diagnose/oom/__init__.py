@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from course_lib.diagnose.finding import Finding, Reading
 from course_lib.diagnose.oom.arithmetic import Arithmetic, arithmetic
-from course_lib.diagnose.oom.doubt import contradiction, unexplained, wrong_size
+from course_lib.diagnose.oom.doubt import block_limit, contradiction, rest_unknown, unexplained, wrong_size
 from course_lib.diagnose.oom.message import AllocatorMessage, allocator_messages
 from course_lib.diagnose.oom.others import (
     other_process,
@@ -26,6 +26,7 @@ from course_lib.diagnose.paste import Paste
 KIND = "out-of-memory message"
 _CHECKS: tuple[Callable[[AllocatorMessage, Arithmetic], Finding | None], ...] = (
     wrong_size,
+    block_limit,
     contradiction,
     ranks_on_one_card,
     process_limit,
@@ -35,6 +36,7 @@ _CHECKS: tuple[Callable[[AllocatorMessage, Arithmetic], Finding | None], ...] = 
     single_request,
     fragmentation,
     outside_and_full,
+    rest_unknown,
     capacity,
 )
 _WEB_UI = re.compile(

@@ -13,6 +13,7 @@ from course_lib.diagnose.finding import Evidence, Finding, Reading
 from course_lib.diagnose.paste import Paste
 from course_lib.memory_errors import OutOfMemory, find_out_of_memory
 
+_CHOOSER = {"hip": "HIP_VISIBLE_DEVICES", "xpu": "ZE_AFFINITY_MASK", "npu": "ASCEND_RT_VISIBLE_DEVICES"}
 _TOOL = {"hip": "rocm-smi --showpids", "xpu": "xpu-smi ps", "npu": "npu-smi info"}
 _PHASES = tuple(
     (phase, re.compile(pattern))
@@ -126,6 +127,10 @@ def _list_processes(message: BareMessage) -> str:
     return _TOOL.get(message.found.owner, "nvidia-smi")
 
 
+def _chooser(message: BareMessage) -> str:
+    return _CHOOSER.get(message.found.owner, "CUDA_VISIBLE_DEVICES")
+
+
 def _device_full(message: BareMessage) -> Finding:
     tool = _list_processes(message)
     first = f"{tool} first; then "
@@ -140,7 +145,7 @@ def _device_full(message: BareMessage) -> Finding:
         )
     else:
         first += (
-            "free the card or choose another (CUDA_VISIBLE_DEVICES), and check that each process uses the "
+            f"free the card or choose another ({_chooser(message)}), and check that each process uses the "
             "device you mean."
         )
     nothing = ""

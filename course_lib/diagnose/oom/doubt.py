@@ -1,6 +1,7 @@
-"""Can the figures of an out-of-memory message be taken at their word?
+"""Can the figures of an out-of-memory message be taken at their word, and do they tell enough?
 
-Three cases where they cannot. Each function answers with a Finding, or None where its case does not apply.
+Five cases where they cannot, or do not. Each function answers with a Finding, or None where its case does not
+apply.
 """
 
 from course_lib.diagnose.finding import Finding
@@ -10,11 +11,14 @@ from course_lib.diagnose.oom.words import (
     ALLOCATOR_SETTINGS,
     EMPTY_CACHE,
     LOWER_PEAK,
+    device,
     evidence,
     process_lister,
 )
 from course_lib.diagnose.size import show_mib
 
+_LARGEST_BLOCK_MIB = 4096.0  # of Intel cards, unless the driver is told otherwise
+_NEARLY_ALL = 0.9  # of the card: what is held and what was asked for explain the refusal
 _OVERFLOW_MIB = 2.0**24  # 16 TiB: no card is near it, so the size itself is wrong
 
 
@@ -102,3 +106,69 @@ def unexplained(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
         evidence=evidence(message),
         certainty="likely",
     )
+
+
+def block_limit(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
+    """The card gives no piece of that size, however much is free."""
+    tried, total = message.mib("tried_to_allocate"), message.mib("total_capacity")
+    if message.block_limit is None:
+        held = _held(message, sums)
+        if message.backend != "xpu" or tried is None or total is None or held is None:
+            return None
+        if tried < _LARGEST_BLOCK_MIB or held + tried > _NEARLY_ALL * total:
+            return None
+    return Finding(
+        id="oom.single_request_too_large",
+        summary=f"One tensor asks for {message.tried_to_allocate or 'too much'}; this card gives "
+        f"{message.block_limit or '4 GiB'} at most in one piece",
+        why="Intel cards limit the size of one block to 4 GiB, however much is free, unless driver and "
+        "runtime are told to relax that limit. " + _in_use(message),
+        remedies=(
+            f"Make the tensor smaller than {message.block_limit or '4 GiB'}: a smaller batch or input, or "
+            "the computation in pieces (chunks, tiles, a fused attention kernel).",
+            "A newer driver and PyTorch may allow larger blocks.",
+        ),
+        not_helpful=(
+            EMPTY_CACHE,
+            ALLOCATOR_SETTINGS,
+            "Ending other processes: memory is not what is missing.",
+        ),
+        evidence=evidence(message),
+        certainty="certain" if message.block_limit else "likely",
+    )
+
+
+def rest_unknown(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
+    """This process explains little of the card, and nothing says who has the rest."""
+    tried, total = message.mib("tried_to_allocate"), message.mib("total_capacity")
+    held = sums.reserved_total_mib
+    if message.free is not None or tried is None or total is None or held is None:
+        return None  # the arithmetic has it, or the message is cut off
+    if held + tried > _NEARLY_ALL * total:
+        return None
+    return Finding(
+        id="oom.other_process",
+        summary=f"This process does not fill {device(message)}: {show_mib(total - held)} is not in its "
+        "figures",
+        why=f"{_in_use(message)} With the {message.tried_to_allocate} asked for that is less than the card's "
+        f"{message.total_capacity}. The message does not say how much was free: another process may hold the "
+        "rest, or another library in this process.",
+        remedies=(
+            f"List the processes on the card ({process_lister(message)}) and end your own leftovers, wait "
+            "for the others, or move to a free card.",
+            f"If the card is yours alone: {LOWER_PEAK}.",
+        ),
+        not_helpful=(EMPTY_CACHE, "Calling the card full of this process's tensors: it is not."),
+        evidence=evidence(message),
+        certainty="possible",
+    )
+
+
+def _held(message: AllocatorMessage, sums: Arithmetic) -> float | None:
+    return message.mib("allocated") if sums.reserved_total_mib is None else sums.reserved_total_mib
+
+
+def _in_use(message: AllocatorMessage) -> str:
+    if message.allocated is None:
+        return ""
+    return f"{message.allocated} of {message.total_capacity or 'it'} is in use by this process's tensors."

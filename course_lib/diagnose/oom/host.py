@@ -13,7 +13,7 @@ from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.size import show_mib
 
 _PATTERNS = {
-    name: re.compile(pattern, re.IGNORECASE)
+    name: re.compile(pattern, re.IGNORECASE | re.MULTILINE)
     for name, pattern in {
         # "not enough memory" is what the Windows build says, "can't allocate memory" the others
         "allocator": r"(?:DefaultCPUAllocator|Torch):\s*(?:can't allocate memory|not enough memory):\s*"
@@ -23,7 +23,12 @@ _PATTERNS = {
         r"(?:(?P<number>\d{1,20}(?:\.\d{1,6})?)\s*(?P<unit>[KMGTPE]?i?B|bytes)\s+for\s+)?"
         r"(?:an\s+)?array\s+with\s+shape\s+(?P<shape>\([\d, ]{0,200}\))",
         "windows": r"\[WinError (?P<winerror>1455|8|14)\]",
-        "errno": r"\[Errno 12\]|(?<!\()Cannot allocate memory",
+        # a mapping that is refused is most often one too many: faults/dataloader.py
+        "errno": r"\[Errno 12\]|(?<!\()(?<!>: )Cannot allocate memory"
+        r"|posix_memalign\([^)\n]{0,80}\) == 0\. 12 vs 0",
+        "python": r"^(?:\[(?:rank|default)\d{1,6}\]:[ ]?|[^A-Za-z\n]{0,60})(?:[\w.]{1,60}\.)?MemoryError"
+        r"(?:[ \t]*$|:(?! Unable))",
+        "library": r"\bstd::bad_alloc\b",
         "killed": r"Out of memory: Kill(?:ed)? process (?P<pid>\d{1,10})"
         r"|Memory cgroup out of memory[^\n]{0,80}|\boom[-_]kill\b[^\n]{0,60}|cgroup out-of-memory handler",
     }.items()
@@ -33,6 +38,7 @@ _DLL = re.compile(r"([\w.-]{1,80}\.dll)\b", re.IGNORECASE)
 _WORKERS = re.compile(r"DataLoader|num_workers|spawn_main|multiprocessing|Error loading", re.IGNORECASE)
 _RSS = re.compile(r"anon-rss:(\d{1,15})kB", re.IGNORECASE)
 _FACTORS = {"bytes": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40, "p": 2**50, "e": 2**60}
+_LARGE_MIB = 8 * 1024.0  # half of a usual laptop's memory
 _ONE_REQUEST_MIB = 64 * 1024.0  # more than most computers have in all
 _OVERFLOW_MIB = 2.0**30  # 1 PiB
 
@@ -159,7 +165,9 @@ def diagnose(message: HostMessage) -> Finding:
             ("GPU memory advice: the card is not involved.", "A longer timeout, or starting again as it is."),
             _evidence(message),
         )
-    asked = "" if tried is None else f" The last request was {show_mib(tried)}; it is only the last straw."
+    asked = "" if tried is None else f" The last request was {show_mib(tried)}; {_weight(tried)}."
+    if message.form == "library":
+        asked = " A library of C++ says so (std::bad_alloc); a size that it read wrongly gives that too."
     return Finding(
         "oom.host_memory",
         "The computer's own memory is full",
@@ -172,6 +180,14 @@ def diagnose(message: HostMessage) -> Finding:
         ),
         ("GPU advice: torch.cuda.empty_cache(), allocator settings, a larger card.",),
         _evidence(message),
+        certainty="likely" if message.form == "library" else "certain",
+    )
+
+
+def _weight(tried_mib: float) -> str:
+    """How a request weighs: small ones only meet a memory that is full already."""
+    return (
+        "it is only the last straw" if tried_mib < _LARGE_MIB else "it is large by itself: look at its line"
     )
 
 
@@ -190,7 +206,8 @@ def _windows(message: HostMessage) -> Finding:
             ("Reinstalling torch because a library 'cannot be loaded'.", "GPU memory advice."),
             _evidence(message),
         )
-    asked = "" if message.tried_mib is None else f" {show_mib(message.tried_mib)} was only the last straw."
+    tried = message.tried_mib
+    asked = "" if tried is None else f" The last request was {show_mib(tried)}; {_weight(tried)}."
     return Finding(
         "oom.host_commit_limit",
         "The computer's memory and page file together are full",

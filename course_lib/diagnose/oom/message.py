@@ -6,9 +6,12 @@ The allocators of CUDA, HIP, XPU and their relatives share one sentence that has
   "cached" is what is held but unused;
 - 1.4 to 2.0: ``... reserved in total by PyTorch)``, from 1.10 with a hint about max_split_size_mb, and with
   ``... allowed;`` where the process has a limit;
-- 2.1 and later: whole sentences, other processes by number, "reserved but unallocated", private pools.
+- 2.1 and later: whole sentences, other processes by number, "reserved but unallocated", private pools;
+- with ``backend:cudaMallocAsync``: a list (``Currently allocated``, ``Requested``, ``Device limit``), in
+  which nothing says what the allocator holds unused.
 
-All are read here, broken by a terminal or not. A clause that is not there leaves None.
+All are read here, broken by a terminal or not, also without the first words. A clause that is not there
+leaves None.
 """
 
 import re
@@ -21,22 +24,33 @@ from course_lib.diagnose.size import SIZE, PrintedSize
 
 # All patterns are for the squeezed text: no blanks.
 _DEVICE = r"(?:GPU|NPU|XPU|MLU|MUSA|DCU|device)"
-_ANCHOR = re.compile(r"(CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory[.:!]*Triedtoallocate", re.IGNORECASE)
+_ANCHOR = re.compile(
+    r"(?P<backend>CUDA|HIP|XPU|NPU|MLU|MUSA)outofmemory[.:!]*Triedtoallocate"
+    r"|(?:Currentplatformcannot)?allocatememoryblockwithsizelargerthan(?P<block_limit>\d{1,3}[KMGT]B)!?Triedtoallocate"
+    r"|Allocationondevice(?P<device>\d{0,4})wouldexceedallowedmemory\.?\(outofmemory\)"
+    # the first words are not in the text
+    rf"|Triedtoallocate(?={SIZE}[.(]{{0,2}}{_DEVICE}\d{{1,4}}(?:;|hasatotalcapac))",
+    re.IGNORECASE,
+)
+_BACKEND_OF_SETTING = re.compile(r"PYTORCH_(HIP|NPU|MLU|MUSA)_ALLOC_CONF", re.IGNORECASE)
+_SAID_WITHIN = 1_500
 _TRIED = re.compile(SIZE)
 _ABSURD = re.compile(r"morethan1EB", re.IGNORECASE)
 _CLAUSES = {
     name: re.compile(pattern, re.IGNORECASE)
     for name, pattern in {
         "gpu": rf"{_DEVICE}(\d{{1,4}})(?=;|hasatotalcapac)",
-        "total_capacity": rf"hasatotalcapaci?tyof{SIZE}|(?<=;){SIZE}totalcapacity",
-        "free": rf"ofwhich{SIZE}isfree|(?<=;){SIZE}free",
-        "allocated": rf"Oftheallocatedmemory{SIZE}isallocatedbyPyTorch|(?<=;){SIZE}alreadyallocated",
+        "tried_to_allocate": rf"Requested:{SIZE}",
+        "total_capacity": rf"hasatotalcapaci?tyof{SIZE}|(?<=;){SIZE}totalcapacity|Devicelimit:{SIZE}",
+        "free": rf"ofwhich{SIZE}isfree|(?<=;){SIZE}free|Free\(accordingtoCUDA\):{SIZE}",
+        "allocated": rf"Oftheallocatedmemory{SIZE}isallocatedbyPyTorch|(?<=;){SIZE}alreadyallocated"
+        rf"|Currentlyallocated:{SIZE}",
         "cached_unused": rf"(?<=;){SIZE}cached",
         "reserved_total": rf"(?<=;){SIZE}reservedintotal(?:byPyTorch)?",
         "reserved_unallocated": rf"{SIZE}isreservedbyPyTorchbutunallocated",
         "process_in_use": rf"thisprocesshas{SIZE}memoryinuse",
         "other_process": rf"Process(\d{{1,10}})has{SIZE}memoryinuse",
-        "allowed": rf"{SIZE}allowed;",
+        "allowed": rf"{SIZE}allowed;|memoryfraction\):{SIZE}",
         "private_pools": rf"with{SIZE}allocatedinprivatepools",
         "hint": r"Ifreserved(?:butunallocated)?memoryis",
     }.items()
@@ -61,7 +75,8 @@ class AllocatorMessage:
 
     ``reserved_total`` holds all that PyTorch has taken from the card, ``reserved_unallocated`` (until 1.3
     ``cached_unused``) the part of it that is not in use. ``process_in_use`` counts this process with
-    everything outside PyTorch. ``times`` says how often the same message stands in the text.
+    everything outside PyTorch. ``block_limit`` is the largest size in one piece, where the message names it.
+    ``times`` says how often the same message stands in the text.
     """
 
     backend: str
@@ -81,6 +96,7 @@ class AllocatorMessage:
     private_pools: PrintedSize | None = None
     other_processes: tuple[OtherProcess, ...] = ()
     fragmentation_hint_printed: bool = False
+    block_limit: str | None = None
     times: int = 1
     first_line: int = field(default=1, compare=False)
     last_line: int = field(default=1, compare=False)
@@ -133,14 +149,26 @@ def _all_messages(paste: Paste) -> Iterator[AllocatorMessage]:
         before = paste.line_before(start)
         exception = _EXCEPTION.search(before)
         rank = _RANK.search(before)
+        if anchor["device"]:
+            found.setdefault("gpu_index", int(anchor["device"]))
         yield AllocatorMessage(
-            backend=anchor.group(1).lower(),
+            backend=_backend(anchor, text),
             exception=exception.group(1) if exception else None,
             rank=int(rank.group(1)) if rank else None,
             first_line=paste.line_of(start),
             last_line=paste.line_of(paste.offset(max(end - 1, anchor.start()))),
+            block_limit=anchor["block_limit"],
             **found,
         )
+
+
+def _backend(anchor: re.Match[str], text: str) -> str:
+    if anchor["backend"]:
+        return anchor["backend"].lower()
+    if anchor["block_limit"]:
+        return "xpu"  # the words of Intel's extension
+    said = _BACKEND_OF_SETTING.search(text, anchor.end(), anchor.end() + _SAID_WITHIN)
+    return said[1].lower() if said else "cuda"
 
 
 def _clauses(text: str, start: int, end_of_all: int) -> tuple[dict[str, Any], int]:
