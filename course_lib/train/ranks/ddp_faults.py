@@ -26,7 +26,10 @@ from course_lib.train.distributed import Ranks, process_group
 from course_lib.train.ranks.launch_result import Kind
 
 WAIT_S = 2.0
-"""After so many seconds a rank gives up to wait for another. (For all to start, they have a minute.)"""
+"""Where the fault is that another rank does not come, a rank gives up to wait for it after so many seconds.
+
+For all else, such as the start, they have a minute: a busy machine is no fault.
+"""
 
 
 class Branches(nn.Module):
@@ -45,21 +48,17 @@ class Branches(nn.Module):
         return logits
 
 
-def _wrapped(ranks: Ranks, model: nn.Module) -> nn.Module:
-    """The model as DDP, in a group of all ranks that waits WAIT_S at most."""
-    return ranks.wrap(model, process_group=_impatient_group())
-
-
 def _impatient_group() -> dist.ProcessGroup:
+    """A group of all ranks that waits WAIT_S at most."""
     dist.barrier()  # so that all are here when it is made
     group = dist.new_group(timeout=timedelta(seconds=WAIT_S))
     assert isinstance(group, dist.ProcessGroup)
     return group
 
 
-def _step_by_hand() -> Callable[[], None]:
+def _step_by_hand(group: dist.ProcessGroup | None = None) -> Callable[[], None]:
     """A step whose gradients are averaged without DDP, whose first use takes seconds more."""
-    model, group = Branches(), _impatient_group()
+    model = Branches()
 
     def step() -> None:
         _backward(model)
@@ -85,7 +84,7 @@ def killed(ranks: Ranks) -> None:
 
 def hang(ranks: Ranks) -> None:
     """The last rank is stuck in its data."""
-    step = _step_by_hand()
+    step = _step_by_hand(_impatient_group())
     step()
     if _is_last(ranks):
         _read_a_batch_that_never_comes()
@@ -98,19 +97,19 @@ def _read_a_batch_that_never_comes() -> None:
 
 def uneven_data(ranks: Ranks) -> None:
     """The last rank has fewer batches than the others."""
-    step = _step_by_hand()
+    step = _step_by_hand(_impatient_group())
     for _ in range(2 if _is_last(ranks) else 4):
         step()
 
 
 def mismatched_shapes(ranks: Ranks) -> None:
     """The last rank has built another model."""
-    _backward(_wrapped(ranks, Branches(hidden=9 if _is_last(ranks) else 8)))
+    _backward(ranks.wrap(Branches(hidden=9 if _is_last(ranks) else 8)))
 
 
 def unused_parameters(ranks: Ranks) -> None:
     """A part of the model takes no part in the loss."""
-    model = _wrapped(ranks, Branches())
+    model = ranks.wrap(Branches())
     for _ in range(3):
         _backward(model, use_branch=False)
 

@@ -278,7 +278,7 @@ def _killed(how: int) -> None:
 def test_the_words_of_multiprocessing_for_a_killed_child() -> None:
     process = multiprocessing.get_context("spawn").Process(target=_killed, args=(9,))
     process.start()
-    process.join(60)
+    process.join(300)
     explanation = explain(f"worker failed (exitcode: {process.exitcode}) local_rank: 0 (pid: {process.pid})")
     assert explanation.findings[0].id == "host_oom_killer"
     assert explanation.readings[0].figures["pid"] == process.pid
