@@ -83,15 +83,20 @@ def plot_gains(gains: Mapping[str, Gain], *, title: str, axis: str = "times as f
             )
         solid = gain.how == "measured"
         axes.scatter([x], [middle], s=60, zorder=3, fc=colour if solid else "white", ec=colour, lw=1.8)
-        _beside(
-            axes, middle, name, f"{gain.times:.2g} ×" if gain.times >= 0.1 else f"1/{1 / gain.times:.0f} ×"
-        )
+        _beside(axes, middle, name, f"{_factor(gain.times)} ×")
     names = {"filled: measured here": GREY}
     if any(gain.how != "measured" for gain in gains.values()):
         names["hollow: published or predicted"] = "#FFFFFF"
     legend(figure, names, _TITLE_IN)
-    told = "; ".join(f"{name}: {gain.times:.2g} times ({gain.how})" for name, gain in gains.items())
+    told = "; ".join(f"{name}: {_factor(gain.times)} times ({gain.how})" for name, gain in gains.items())
     return Picture(figure, f"{title}. Points on an axis of factors. {told}.")
+
+
+def _factor(times: float) -> str:
+    """A factor with the digits that tell it from 1: 1.05, 3.3, 15, 1/8.3, 1/300."""
+    if times < 0.5:
+        return f"1/{1 / times:.0f}" if times <= 0.1 else f"1/{1 / times:.2g}"
+    return f"{times:.2f}" if times < 2 else f"{times:.2g}"
 
 
 def plot_seeds(accuracies: Mapping[str, Sequence[float]], *, title: str) -> Picture:
@@ -117,7 +122,7 @@ def plot_seeds(accuracies: Mapping[str, Sequence[float]], *, title: str) -> Pict
         axes.scatter(
             [100 * value for value in many], [number + 0.5] * len(many), fc=colour, ec="white", s=46, zorder=3
         )
-        axes.plot([mean, mean], [number + 0.15, number + 0.85], color="black", lw=1.8)
+        axes.plot([mean, mean], [number + 0.1, number + 0.9], color="black", lw=1.8, zorder=4)
         _beside(axes, number + 0.5, name, f"{mean:.1f} (±{spread / 2:.1f})")
         alts.append(f"{name}: mean {mean:.1f} %, from {100 * min(many):.1f} to {100 * max(many):.1f} %")
     return Picture(figure, f"{title}. Points, one a seed, measured. {'; '.join(alts)}.")

@@ -56,6 +56,7 @@ def test_gains_between_very_slow_and_very_fast() -> None:
     }
     picture = plot_gains(gains, title="What it is worth")
     assert_laid_out(picture)
+    assert "fp16, here: 1/300 times (measured); bf16, here: 1.50 times" in picture.alt
     assert "A: 9 times (published)" in picture.alt
     assert_laid_out(plot_gains({"one": Gain(1.0)}, title="Nothing"))
     with pytest.raises(CourseError, match="no gain"):
