@@ -126,12 +126,23 @@ KNOWN_WRONG: tuple[tuple[Step, str], ...] = (
     (_step("ucsp", zero=False), "The gradients of all steps add up. Who clears those of the step before?"),
     (_step("ucsp", autocast=False), "The forward pass runs in float32: there is no autocast around it."),
     (_step("co"), "The gradients are still multiplied by the scale when the weights change."),
+    (
+        _step("co", zero=False),
+        "These are the three faults of the step that was found. Ask of the update: which gradients does it "
+        "see, how large are they, and who decides whether it is made?",
+    ),
+    (
+        _step("csp", zero=False),
+        "Two faults are left. One of them: the gradients of all steps add up.",
+    ),
 )
 """Steps that learners write, and what they hear."""
 
 
 FAULTS = {
-    "unscale_() has already been called": "The gradients are unscaled twice in one step.",
+    "unscale_() has already been called": (
+        "The gradients are unscaled twice, and nobody told the scaler in between that a step is over."
+    ),
     "unscale_() is being called after step()": (
         "The second step fails: nobody told the scaler that the first one is over."
     ),
@@ -202,8 +213,11 @@ STEP_WRONG: tuple[WrongAnswer, ...] = (
     WrongAnswer(_step("ucsp", zero=False), "add up"),
     WrongAnswer(_step("ucsp", autocast=False), "no autocast"),
     WrongAnswer(_step("uucsp"), "unscaled twice"),
+    WrongAnswer(_step("uco"), "that a step is over"),
     WrongAnswer(_step("p"), "before it has looked"),
     WrongAnswer(_step("co"), "when the weights change"),
+    WrongAnswer(_step("co", zero=False), "three faults"),
+    WrongAnswer(_step("csp", zero=False), "add up"),
     WrongAnswer(_step("ucosp"), "not those of a right step"),
     WrongAnswer(
         lambda model, optimizer, scaler, inputs, targets, max_norm: model(inputs), "nothing is trained"
