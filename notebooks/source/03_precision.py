@@ -73,6 +73,8 @@ mine = choose(device)
 mine
 
 # %% [markdown]
+# The product and the whole step above need not agree: a step has other parts, and those gain less, or nothing.
+#
 # For a card that you do not own, the makers' peak rates stand in. *tf32* is a third kind: numbers stay 32 bits long
 # in memory, but NVIDIA cards since 2020 can round them for a product. *GradScaler* comes in a moment.
 
@@ -245,8 +247,8 @@ lab.survivors("fp16", power=16, ranges=ranges)
 lab.lab()  # lab.lab(value_ranges(...)) shows the numbers of your own step
 
 # %% [markdown]
-# bf16 holds them all at any scale. Its price is in the last column of the table above: each number is off by up to
-# 0.4 %, eight times as much as in fp16. Does that spoil the answer?
+# bf16 holds them all at any scale. Its price is in the last column of the table above: by how much a number is off, in
+# the mean. One number can be off by up to 0.4 %, eight times as much as in fp16. Does that spoil the answer?
 #
 # ## The same answer?
 #
@@ -403,7 +405,7 @@ time_levers(model, batches[0], rounds=rounds, budget_s=budget_s)
 #
 # ## Old names
 #
-# Half of what you find on the web was written for older versions of PyTorch.
+# Much of what you find on the web was written for older versions of PyTorch.
 #
 # | what you find | write instead |
 # |---|---|
