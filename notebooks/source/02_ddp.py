@@ -70,7 +70,8 @@ for number, mend in enumerate(MENDS, start=1):
 needed = sum(attempt.error is not None or not attempt.printed for attempt in attempts)
 judge(
     "ddp.template", "holds when", number=len(MENDS), unit="faults in the listing",
-    note=f"they are mended first; {needed} stopped it here, the other {len(MENDS) - needed} raised no error",
+    note=f"they are mended first; {needed} stopped it here, the other "
+    f"{len(MENDS) - needed} raised no error",
 )
 
 # %% [markdown]
@@ -85,7 +86,8 @@ have = available_backends()
 judge(
     "ddp.backend", "holds when",
     number=len(have), unit=f"backends in this torch: {', '.join(have)}",
-    note="the backend goes with the device: nccl for NVIDIA cards, gloo for the CPU, and on Windows",
+    note="the backend goes with the device: nccl for NVIDIA cards, gloo for the CPU, "
+    "and on Windows",
 )
 
 # %% [markdown]
@@ -130,10 +132,11 @@ experiments = [
 # %%
 ranks_of = "course_lib.train.ranks.communication_rank"
 emulated = {"compute_s": 0.03, "gradient_mib": 8, "pairs": pairs}
+traced = {**emulated, "trace": True}
 measurements = [
     (f"{ranks_of}:measure_network", {"pairs": 5 * pairs}),
-    (f"{ranks_of}:measure_emulated", {**emulated, "bucket_cap_mb": 1000, "trace": True}),
-    (f"{ranks_of}:measure_emulated", {**emulated, "bucket_cap_mb": 2, "trace": True}),
+    (f"{ranks_of}:measure_emulated", {**traced, "bucket_cap_mb": 1000}),
+    (f"{ranks_of}:measure_emulated", {**traced, "bucket_cap_mb": 2}),
     (f"{ranks_of}:measure_scaling", {**emulated, "repeats": pairs}),
 ]
 answers = launch_in_turn(experiments + measurements)
@@ -159,7 +162,7 @@ for name, ranks in {"by hand": by_hand, "with DDP": with_ddp}.items():
     losses = difference(alone["losses"], ranks[0]["losses"])
     weights = difference(alone["weights"], ranks[0]["weights"])
     assert max(losses, weights) < 1e-6
-    print(f"{name}: the losses differ by at most {losses:.0e}, the weights by {weights:.0e}")
+    print(f"{name}: losses differ by at most {losses:.0e}, weights by {weights:.0e}")
 
 # %% [markdown]
 # The same to the last digits. DDP adds two things: it sends gradients while the backward pass still runs, and all
@@ -181,11 +184,11 @@ epoch = 15  # steps: 1,442 digits in global batches of 100
 def first_samples(ranks, number):
     return [rank["samples"][number * epoch : (number + 1) * epoch] for rank in ranks]
 
-names = {"epoch": with_ddp, "forgotten, epoch": forgot}
-plot_samples(
-    {f"{name} {e + 1}": first_samples(ranks, e) for name, ranks in names.items() for e in (0, 1)},
-    title="The first digits: who trains on which?",
-)
+rows = {}
+for name, ranks in {"epoch": with_ddp, "forgotten, epoch": forgot}.items():
+    for number in (0, 1):
+        rows[f"{name} {number + 1}"] = first_samples(ranks, number)
+plot_samples(rows, title="The first digits: who trains on which?")
 
 # %% [markdown]
 # The last two rows are the same: the same digits always meet in a batch. Nothing fails, and nobody notices.
@@ -199,11 +202,18 @@ plot_samples(
 # for each other; PyTorch's default is 10 minutes with nccl, 30 with gloo.
 
 # %%
-faults = ["killed", "hang"] if quick else ["killed", "hang", "uneven_data", "mismatched_collective"]
+faults = ["killed", "hang"]
+if not quick:
+    faults += ["uneven_data", "mismatched_collective"]
+
+def show_progress(rank, line):
+    if rank == 0 and line.endswith("..."):
+        print(line)
+
 broken = launch(
-    "course_lib.train.ranks.ddp_faults:commit_in_turn", 2, arguments={"faults": faults},
-    max_restarts=len(faults) - 1, check=False,
-    on_line=lambda rank, line: print(line) if rank == 0 and line.endswith("...") else None,
+    "course_lib.train.ranks.ddp_faults:commit_in_turn", 2,
+    arguments={"faults": faults}, max_restarts=len(faults) - 1,
+    check=False, on_line=show_progress,
 )
 
 # %%
@@ -258,10 +268,12 @@ plot_buckets({
 # What lies right of the black line is exposed. The rest is hidden: it costs nothing. That was one step. Over many:
 
 # %%
-one, four = (CommunicationShare(**found[0]["share"]) for found in (apart, small_buckets))
-print(f"exposed with one bucket {1000 * one.exposed_s:.1f} ms, with four {1000 * four.exposed_s:.1f} ms")
+one = CommunicationShare(**apart[0]["share"])
+four = CommunicationShare(**small_buckets[0]["share"])
+print(f"exposed with one bucket {1000 * one.exposed_s:.1f} ms,", end=" ")
+print(f"with four {1000 * four.exposed_s:.1f} ms")
 if four.exposed_s > 0.75 * one.exposed_s:
-    print("Hardly less: sending takes cores. Close what else uses them, and launch again.")
+    print("Hardly less: sending takes cores. Close what else uses them; launch again.")
 
 # %% [markdown]
 # DDP's own bucket is 25 MiB (its documentation, `bucket_cap_mb`). The guide says that communication takes less than
@@ -293,11 +305,13 @@ real_alone = CommunicationShare(**measured.measure_network(pairs=5 * pairs))
 emulated_alone = CommunicationShare(**measured.measure_emulated(**emulated)["share"])
 emulated_two = CommunicationShare(**scaling[0]["share"])
 for name, one, two in (
-    ("really computed", real_alone, network), ("emulated", emulated_alone, emulated_two),
+    ("really computed", real_alone, network),
+    ("emulated", emulated_alone, emulated_two),
 ):
     gain = 2 * one.with_s / two.with_s
-    print(f"{name}: {1000 * one.with_s:.1f} ms alone, {1000 * two.with_s:.1f} ms as two ranks")
-    print(f"   that is {gain:.2f} times the samples a second, on {usable_cores()} cores")
+    alone_ms, two_ms = 1000 * one.with_s, 1000 * two.with_s
+    print(f"{name}: {alone_ms:.1f} ms alone, {two_ms:.1f} ms as two ranks")
+    print(f"   {gain:.2f} times the samples a second, on {usable_cores()} cores")
 
 # %% [markdown]
 # The gain is never 2, and the exchange is the reason. (Where the real network gains little, the two ranks fought for
@@ -314,7 +328,8 @@ from course_lib.teach.measured_scaling import measured_link, measured_step
 
 step = measured_step(emulated_alone.with_s, emulated_alone.gradient_bytes)
 foretold = scale(step, 2, measured_link(link, 2, usable_cores()))
-print(f"predicted {1000 * foretold.seconds:.1f} ms a step, measured {1000 * emulated_two.with_s:.1f} ms")
+print(f"predicted {1000 * foretold.seconds:.1f} ms a step")
+print(f"measured  {1000 * emulated_two.with_s:.1f} ms")
 
 # %% [markdown]
 # If they lie far apart, something else used your cores meanwhile: close it, and launch again.
@@ -364,14 +379,15 @@ def step_at(batch_size):
 
 worth = {link: lab.smallest_worthwhile_batch(step_at, link) for link in links}
 for name, size in worth.items():
-    print(f"{name}: " + (f"from a batch of {size} on" if size else "not up to a batch of 256"))
+    print(f"{name}:", f"from a batch of {size} on" if size else "not up to 256")
 
 # %%
 slowest = worth[links[0]] or 512
 judge(
     "capstone.single", "fails" if slowest < 256 else "holds",
     number=slowest, unit=f"images a card, predicted, on {links[0]}",
-    note="computing against gradients decides, no fixed batch; one card first is right all the same",
+    note="computing against gradients decides, no fixed batch; one card first is right "
+    "all the same",
 )
 
 # %% [markdown]
@@ -388,9 +404,10 @@ def gib_a_card(parameters, cards):
 
 for billions in (0.1, 1, 7, 70):
     whole, cut = gib_a_card(billions * 1e9, 1), gib_a_card(billions * 1e9, 8)
-    fits = "DDP fits" if whole < 24 else "FSDP fits" if cut < 24 else "more cards are needed"
-    print(f"{billions:5} billion parameters, GiB a card: DDP {whole:7.1f}, FSDP on 8 {cut:6.1f}")
-    print(f"      on cards of 24 GiB {fits}")
+    fits = "FSDP fits" if cut < 24 else "more cards are needed"
+    fits = "DDP fits" if whole < 24 else fits
+    print(f"{billions:5} billion parameters, GiB a card: ", end="")
+    print(f"DDP {whole:7.1f}, FSDP on 8 {cut:6.1f}; on cards of 24 GiB {fits}")
 
 # %% [markdown]
 # **FSDP begins where DDP does not fit.** Before that, it only sends more.
@@ -401,8 +418,8 @@ for billions in (0.1, 1, 7, 70):
 
 # %% tags=["exercise"]
 # Exercise 2.1 · 4 minutes · ●○○
-# Each rank takes batches of batch_size. How many steps has an epoch over all samples? A last step
-# with smaller shares counts too.
+# Each rank takes batches of batch_size. How many steps has an epoch over all samples? A
+# last step with smaller shares counts too.
 def steps_per_epoch(samples: int, batch_size: int, ranks: int) -> int:
     # solution
     return -(-samples // (batch_size * ranks))  # division that rounds up
@@ -423,8 +440,8 @@ check("ddp.sent_bytes", sent_bytes)
 
 # %% tags=["exercise"]
 # Exercise 2.3 · 6 minutes · ●●○
-# One card needs compute_s for its batch. With several, each keeps its batch, and a step grows by
-# exposed_s. How many times the samples a second of one card do all of them do?
+# One card needs compute_s for its batch. With several, each keeps its batch, and a step
+# grows by exposed_s. How many times the samples a second of one card do all of them do?
 def speedup(compute_s: float, exposed_s: float, ranks: int) -> float:
     # solution
     return ranks * compute_s / (compute_s + exposed_s)
