@@ -15,7 +15,7 @@
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # True: a shorter run
 memory = "96 MiB"  # what the training below may use
 card = ""  # predictions are made for this card; empty: your own, or an RTX 3060
 seed = 0
@@ -155,8 +155,8 @@ print(f"the guide says       {rule.rule}")
 judge(
     "oom.batch", "fails" if rule.within_two < len(rule.factors) / 2 else "holds when",
     number=rule.too_small, unit="times the guide's batch fits, at the most; predicted",
-    note=f"of {len(rule.factors)} pairs of model and card it is within a factor of two in "
-    f"{rule.within_two}, and out of memory in {rule.failures}",
+    note=f"of {len(rule.factors)} pairs of model and card it is within a factor of two "
+    f"in {rule.within_two}, and out of memory in {rule.failures}",
 )
 
 # %% [markdown]
@@ -170,12 +170,14 @@ import json
 
 from course_lib.train.rescue.batch_size_result import BatchSizeSearch
 
-run = run_limited(f"{TRAINING}:search_batch_size", memory=memory, arguments={"start": 8})
+task = f"{TRAINING}:search_batch_size"
+run = run_limited(task, memory=memory, arguments={"start": 8})
 search = BatchSizeSearch.from_json(json.dumps(run.completed()))
 plot_trials(search)
 
 # %%
-rescued = run_limited(train_some, memory=memory, arguments={"batch_size": search.batch_size})
+found = {"batch_size": search.batch_size}
+rescued = run_limited(train_some, memory=memory, arguments=found)
 print(f"batch 512: {crash.outcome}; batch {search.batch_size}: {rescued.outcome}")
 search
 
@@ -196,7 +198,8 @@ def rescue_on_a_card():
         images = torch.rand(n, 1, 28, 28, device="cuda")
         return images, torch.zeros(n, dtype=torch.long, device="cuda")
     with small_card("1 GiB"):
-        return find_batch_size(TrainingStep(model, optimizer), make_batch, device="cuda")
+        step = TrainingStep(model, optimizer)
+        return find_batch_size(step, make_batch, device="cuda")
 
 on_gpu = torch.cuda.is_available()
 rescue_on_a_card() if on_gpu else print("no NVIDIA card here: cannot be tested here")
@@ -213,13 +216,12 @@ rescue_on_a_card() if on_gpu else print("no NVIDIA card here: cannot be tested h
 # %%
 steps = 2 if quick else 5
 text = {"batch_size": 16, "steps": steps}
-plain = run_limited(f"{TRAINING}:train_text_steps", memory="1 GiB", arguments=text)
-checked = run_limited(
-    f"{TRAINING}:train_text_steps", memory="1 GiB", arguments=text | {"checkpointing": True}
-)
+task, checkpointed = f"{TRAINING}:train_text_steps", text | {"checkpointing": True}
+plain = run_limited(task, memory="1 GiB", arguments=text)
+checked = run_limited(task, memory="1 GiB", arguments=checkpointed)
 for name, one in (("as it is", plain), ("checkpointed", checked)):
-    step_ms = 1000 * one.completed()
-    print(f"{name:13} {format_bytes(one.peak_bytes):>9} at the most, {step_ms:5.0f} ms a step")
+    peak, step_ms = format_bytes(one.peak_bytes), 1000 * one.completed()
+    print(f"{name:13} {peak:>9} at the most, {step_ms:5.0f} ms a step")
 
 # %% [markdown]
 # And predicted, before anything is run: the peak from the trace, the time from the operations (*FLOPs*) that are
@@ -233,7 +235,9 @@ def small_gpt(checkpointing):
 
     return Workload(
         "small GPT", lambda: GPT(GPTConfig(256, 128, 6, 4, 128)),
-        lambda n: Batch((torch.empty(n, 128).long(),), target=torch.empty(n * 128).long()),
+        lambda n: Batch(
+            (torch.empty(n, 128).long(),), target=torch.empty(n * 128).long()
+        ),
         lambda output, target: cross_entropy(output.flatten(0, 1), target),
         micro_batch=16, checkpointing=checkpointing,
     )
@@ -250,8 +254,8 @@ slower = checked.value / plain.value - 1
 judge(
     "oom.checkpoint", "holds" if saved > 0.2 else "fails",
     number=100 * saved, unit="% less memory at the peak, measured here",
-    note=f"a step took {slower:+.0%} time; predicted {1 - after / before:.0%} less memory and "
-    f"{traces[1].flops / traces[0].flops - 1:.0%} more operations",
+    note=f"a step took {slower:+.0%} time; predicted {1 - after / before:.0%} less memory "
+    f"and {traces[1].flops / traces[0].flops - 1:.0%} more operations",
 )
 
 # %% [markdown]
@@ -275,13 +279,13 @@ peaks_of = {}
 for empties in (False, True):
     allocator = CachingAllocator(capacity=4096 * MiB)
     for address in [allocator.allocate(11 * MiB) for _ in range(180)]:
-        allocator.release(address)  # the earlier model is gone; its memory is in the cache
+        allocator.release(address)  # an earlier model is gone; its memory is in the cache
     print(f"cached {format_bytes(allocator.reserved)}; empty_cache() called: {empties}")
     if empties:
         allocator.empty_cache()
     replay(program, allocator, optimizer_rule("sgd"))
-    peaks_of[empties] = allocator.allocated_peak
-    print(f"  fits, peak {format_bytes(peaks_of[empties])}; emptied by PyTorch: {allocator.retries} ×")
+    peak = peaks_of[empties] = allocator.allocated_peak
+    print(f"  fits, peak {format_bytes(peak)}; emptied by PyTorch: {allocator.retries} ×")
 
 # %% [markdown]
 # The peak is the same, and it fits both times: before PyTorch raises the error, **it empties the cache by itself**.
@@ -336,8 +340,8 @@ def train_digits(model):
     loader = DataLoader(Digits("train"), batch_size=64, shuffle=True)
     test = DataLoader(Digits("test"), batch_size=256)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    epochs = 2 if quick else 8
-    return train(model, loader, optimizer, epochs=epochs, test_loader=test, progress=False)
+    settings = {"epochs": 2 if quick else 8, "progress": False}
+    return train(model, loader, optimizer, test_loader=test, **settings)
 
 # %%
 histories = {"plain": train_digits(plain_model), "separable": train_digits(slim_model)}
@@ -353,8 +357,8 @@ time_ratio = histories["separable"].seconds / histories["plain"].seconds
 judge(
     "oom.slim", "holds when" if activations >= 1 else "holds",
     number=100 * less_parameters, unit="% fewer parameters, counted",
-    note="it is the parameters that fill the card: activations are "
-    f"× {activations:.2f}, operations × {operations:.2f}, time × {time_ratio:.2f} (measured here)",
+    note=f"it is the parameters that fill the card: activations are × {activations:.2f}, "
+    f"operations × {operations:.2f}, time × {time_ratio:.2f} (measured here)",
 )
 
 # %% [markdown]
@@ -400,12 +404,13 @@ findings = explain(summary)
 judge(
     "oom.monitor", "holds when",
     number=len(findings.findings[0].evidence), unit="figures used of the table's many",
-    note="you know which lines to read: it tells whether memory ran out, and whether by gaps; "
-    "it does not tell which layer",
+    note="you know which lines to read: it tells whether memory ran out, and whether by "
+    "gaps; it does not tell which layer",
 )
 judge(
     "start.memory", "cannot be tested here",
-    note="that it happens, you have seen; how often, the questions of many beginners would tell",
+    note="that it happens, you have seen; how often, the questions of many beginners "
+    "would tell",
 )
 findings
 
@@ -432,8 +437,9 @@ from course_lib.plan.remedies import remedies
 
 model_name, batch = ("cnn", 20_000) if quick else ("resnet18", 2048)
 tried = named_workload(model_name, micro_batch=batch, optimizer="adamw")
+tried_on = find_accelerator(card)
 with tqdm(desc="tracing", unit="variant") as bar:
-    ranking = remedies(tried, find_accelerator(card), progress=lambda what: bar.update())
+    ranking = remedies(tried, tried_on, progress=lambda what: bar.update())
 ranking
 
 # %% [markdown]
@@ -448,8 +454,9 @@ ranking
 
 # %% tags=["exercise"]
 # Exercise 6.1 · 4 minutes · ●○○
-# A model has so many parameters, in float32. The optimizer keeps `states` numbers for each of them
-# (plain SGD 0, with momentum 1, AdamW 2). How many bytes do parameters, gradients and states take?
+# A model has so many parameters, in float32. The optimizer keeps `states` numbers for
+# each of them (plain SGD 0, with momentum 1, AdamW 2). How many bytes do parameters,
+# gradients and states take?
 def training_bytes(parameters: int, states: int) -> int:
     # solution
     return 4 * parameters * (2 + states)
@@ -459,8 +466,8 @@ check("oom.training_bytes", training_bytes)
 
 # %% tags=["exercise"]
 # Exercise 6.2 · 8 minutes · ●●○
-# Two steps were measured: batch_a samples took mib_a MiB, batch_b samples mib_b. The limit is
-# limit_mib. What is the largest batch that fits? 0 if not even one sample does.
+# Two steps were measured: batch_a samples took mib_a MiB, batch_b samples mib_b. The
+# limit is limit_mib. What is the largest batch that fits? 0 if not even one sample does.
 def largest_batch(
     batch_a: int, mib_a: float, batch_b: int, mib_b: float, limit_mib: float
 ) -> int:
@@ -474,9 +481,9 @@ check("oom.largest_batch", largest_batch)
 
 # %% tags=["exercise"]
 # Exercise 6.3 · 6 minutes · ●●●
-# You want a batch of global_batch samples, and only `fits` fit at once. Into how many micro-batches
-# must it be divided? All must be of the same size, none larger than `fits`, and you want as few as
-# possible.
+# You want a batch of global_batch samples, and only `fits` fit at once. Into how many
+# micro-batches must it be divided? All must be of the same size, none larger than
+# `fits`, and you want as few as possible.
 def accumulation_steps(global_batch: int, fits: int) -> int:
     # solution
     parts = 1
@@ -495,8 +502,10 @@ print(MESSAGE)
 # %% tags=["exercise"]
 # Exercise 6.4 · 4 minutes · ●●○
 # What should be done first about this message?
-#   "a"  halve the batch                              "b"  set expandable_segments, as the message says
-#   "c"  look who process 4711 is                     "d"  call torch.cuda.empty_cache()
+#   "a"  halve the batch
+#   "b"  set expandable_segments, as the message says
+#   "c"  look who process 4711 is
+#   "d"  call torch.cuda.empty_cache()
 #   "e"  buy a larger card
 # solution
 my_remedy = "c"
