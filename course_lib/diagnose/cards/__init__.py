@@ -36,6 +36,7 @@ from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
 KIND = "GPU status"
+_Key = tuple[int | None, str | None, str | None]  # by which a card is known again
 _LONG_SERIES = 24  # looks at each card; fewer say little about time
 
 
@@ -78,12 +79,18 @@ def diagnose(status: GpuStatus) -> list[Finding]:
     return [finding for check in _CHECKS for finding in check(averaged)]
 
 
+def _key(gpu: Gpu) -> _Key:
+    return gpu.index, gpu.uuid, gpu.bus_id
+
+
 def _averages(status: GpuStatus) -> Iterator[Gpu]:
     """Each card with the mean of its samples' utilisation and power, and all of its throttle reasons."""
-    unnumbered = all(gpu.index is None and gpu.uuid is None and gpu.bus_id is None for gpu in status.gpus)
+    by_card: dict[_Key, list[Gpu]] = {}
+    for sample in status.samples:
+        by_card.setdefault(_key(sample), []).append(sample)
     for place, gpu in enumerate(status.gpus):
-        same = [s for s in status.samples if (s.index, s.uuid, s.bus_id) == (gpu.index, gpu.uuid, gpu.bus_id)]
-        if unnumbered and len(status.samples) % len(status.gpus) == 0:
+        same = by_card.get(_key(gpu), [])
+        if _key(gpu) == (None, None, None) and len(status.samples) % len(status.gpus) == 0:
             same = list(status.samples[place :: len(status.gpus)])  # the cards in turn, moment by moment
         if len(same) < 2:
             yield gpu

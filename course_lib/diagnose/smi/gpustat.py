@@ -4,6 +4,7 @@
 apostrophe or a real one, fan and power are optional, and an owner that cannot be named is ``(null)``.
 """
 
+import itertools
 import re
 
 from course_lib.diagnose.paste import Paste
@@ -24,7 +25,7 @@ _DRIVER = re.compile(r"\b(\d{3}\.\d{2,3}(?:\.\d{2})?)\s*$")
 def read(paste: Paste) -> list[GpuStatus]:
     """The cards of the text as one GpuStatus, or none."""
     gpus: list[Gpu] = []
-    processes: list[GpuProcess] = []
+    processes: dict[int, list[GpuProcess]] = {}  # of each card, in its last look
     unnamed: dict[str, str] = {}
     lines: list[int] = []
     listed = False
@@ -52,12 +53,13 @@ def read(paste: Paste) -> list[GpuStatus]:
             )
         )
         owners = (owners or "").strip()
+        processes[int(index)] = []
         if owners.startswith("(null)") or owners.startswith("(Not Supported)"):
             unnamed[f"owner of GPU {index}"] = owners.split(")")[0] + ")"
             continue
         for user, command, pid, memory in _OWNER.findall(owners):
             listed = True
-            processes.append(
+            processes[int(index)].append(
                 GpuProcess(
                     gpu=int(index),
                     pid=int(pid) if pid else None,
@@ -76,9 +78,10 @@ def read(paste: Paste) -> list[GpuStatus]:
             first_line=lines[0],
             last_line=lines[-1],
             driver_version=driver.group(1) if driver else None,
-            gpus=tuple(gpus),
+            # Several looks, one under the other: the last of each card is its state.
+            gpus=tuple({gpu.index: gpu for gpu in gpus}.values()),
             samples=tuple(gpus),
-            processes=tuple(processes) if listed else None,
+            processes=tuple(itertools.chain.from_iterable(processes.values())) if listed else None,
             trouble=unnamed,
         )
     ]
