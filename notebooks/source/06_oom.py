@@ -243,8 +243,7 @@ def small_gpt(checkpointing):
     )
 
 traces = [trace(small_gpt(checkpointing)) for checkpointing in (False, True)]
-peaks = [alive_over_step(one, "adamw") for one in traces]
-before, after = (max(one.totals) for one in peaks)
+before, after = (max(alive_over_step(one, "adamw").totals) for one in traces)
 print(f"predicted: {format_bytes(before)} and {format_bytes(after)}, "
       f"{traces[1].flops / traces[0].flops - 1:.0%} more operations")
 
@@ -254,8 +253,8 @@ slower = checked.value / plain.value - 1
 judge(
     "oom.checkpoint", "holds" if saved > 0.2 else "fails",
     number=100 * saved, unit="% less memory at the peak, measured here",
-    note=f"a step took {slower:+.0%} time; predicted {1 - after / before:.0%} less memory "
-    f"and {traces[1].flops / traces[0].flops - 1:.0%} more operations",
+    note=f"a step took {slower:+.0%} time; predicted {1 - after / before:.0%} less "
+    f"memory and {traces[1].flops / traces[0].flops - 1:.0%} more operations",
 )
 
 # %% [markdown]
@@ -279,13 +278,13 @@ peaks_of = {}
 for empties in (False, True):
     allocator = CachingAllocator(capacity=4096 * MiB)
     for address in [allocator.allocate(11 * MiB) for _ in range(180)]:
-        allocator.release(address)  # an earlier model is gone; its memory is in the cache
+        allocator.release(address)  # an earlier model is gone, its memory cached
     print(f"cached {format_bytes(allocator.reserved)}; empty_cache() called: {empties}")
     if empties:
         allocator.empty_cache()
     replay(program, allocator, optimizer_rule("sgd"))
     peak = peaks_of[empties] = allocator.allocated_peak
-    print(f"  fits, peak {format_bytes(peak)}; emptied by PyTorch: {allocator.retries} ×")
+    print(f"  fits, peak {format_bytes(peak)}; PyTorch emptied it {allocator.retries} ×")
 
 # %% [markdown]
 # The peak is the same, and it fits both times: before PyTorch raises the error, **it empties the cache by itself**.
@@ -357,8 +356,8 @@ time_ratio = histories["separable"].seconds / histories["plain"].seconds
 judge(
     "oom.slim", "holds when" if activations >= 1 else "holds",
     number=100 * less_parameters, unit="% fewer parameters, counted",
-    note=f"it is the parameters that fill the card: activations are × {activations:.2f}, "
-    f"operations × {operations:.2f}, time × {time_ratio:.2f} (measured here)",
+    note="it is the parameters that fill the card: activations are "
+    f"× {activations:.2f}, operations × {operations:.2f}, time × {time_ratio:.2f} (measured)",
 )
 
 # %% [markdown]
@@ -404,8 +403,8 @@ findings = explain(summary)
 judge(
     "oom.monitor", "holds when",
     number=len(findings.findings[0].evidence), unit="figures used of the table's many",
-    note="you know which lines to read: it tells whether memory ran out, and whether by "
-    "gaps; it does not tell which layer",
+    note="you know which lines to read: it tells whether memory ran out, and whether "
+    "by gaps; it does not tell which layer",
 )
 judge(
     "start.memory", "cannot be tested here",
@@ -467,7 +466,8 @@ check("oom.training_bytes", training_bytes)
 # %% tags=["exercise"]
 # Exercise 6.2 · 8 minutes · ●●○
 # Two steps were measured: batch_a samples took mib_a MiB, batch_b samples mib_b. The
-# limit is limit_mib. What is the largest batch that fits? 0 if not even one sample does.
+# limit is limit_mib. What is the largest batch that fits? 0 if not even one sample
+# does.
 def largest_batch(
     batch_a: int, mib_a: float, batch_b: int, mib_b: float, limit_mib: float
 ) -> int:
