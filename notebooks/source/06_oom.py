@@ -284,7 +284,7 @@ for empties in (False, True):
         allocator.empty_cache()
     replay(program, allocator, optimizer_rule("sgd"))
     peak = peaks_of[empties] = allocator.allocated_peak
-    print(f"  fits, peak {format_bytes(peak)}; PyTorch emptied it {allocator.retries} ×")
+    print(f"  fits, peak {format_bytes(peak)}; emptied {allocator.retries} ×")
 
 # %% [markdown]
 # The peak is the same, and it fits both times: before PyTorch raises the error, **it empties the cache by itself**.
@@ -357,7 +357,8 @@ judge(
     "oom.slim", "holds when" if activations >= 1 else "holds",
     number=100 * less_parameters, unit="% fewer parameters, counted",
     note="it is the parameters that fill the card: activations are "
-    f"× {activations:.2f}, operations × {operations:.2f}, time × {time_ratio:.2f} (measured)",
+    f"× {activations:.2f}, operations × {operations:.2f}, "
+    f"time × {time_ratio:.2f} (measured here)",
 )
 
 # %% [markdown]
