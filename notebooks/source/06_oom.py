@@ -276,15 +276,15 @@ from course_lib.plan.replay import compile_program, replay
 program, MiB = compile_program(resnet), 2**20
 peaks_of = {}
 for empties in (False, True):
-    allocator = CachingAllocator(capacity=4096 * MiB)
-    for address in [allocator.allocate(11 * MiB) for _ in range(180)]:
-        allocator.release(address)  # an earlier model is gone, its memory cached
-    print(f"cached {format_bytes(allocator.reserved)}; empty_cache() called: {empties}")
+    cache = CachingAllocator(capacity=4096 * MiB)
+    for address in [cache.allocate(11 * MiB) for _ in range(180)]:
+        cache.release(address)  # an earlier model is gone, its memory cached
+    print(f"cached {format_bytes(cache.reserved)}; empty_cache() called: {empties}")
     if empties:
-        allocator.empty_cache()
-    replay(program, allocator, optimizer_rule("sgd"))
-    peak = peaks_of[empties] = allocator.allocated_peak
-    print(f"  fits, peak {format_bytes(peak)}; emptied {allocator.retries} ×")
+        cache.empty_cache()
+    replay(program, cache, optimizer_rule("sgd"))
+    peak = peaks_of[empties] = cache.allocated_peak
+    print(f"  fits, peak {format_bytes(peak)}; emptied by PyTorch: {cache.retries} ×")
 
 # %% [markdown]
 # The peak is the same, and it fits both times: before PyTorch raises the error, **it empties the cache by itself**.
