@@ -6,6 +6,8 @@ what can be read of the tools of AMD and Intel (rocm-smi, amd-smi, xpu-smi).
 ``live_status()`` asks the driver itself, through nvidia-ml-py.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 from course_lib.diagnose.paste import Paste
@@ -39,7 +41,21 @@ def gpu_statuses(text: str | Paste) -> list[GpuStatus]:
     """
     paste = (text if isinstance(text, Paste) else Paste.of(text)).unlabelled
     found = [status for module in _FORMATS for status in module.read(paste)]
+    if not found and "\\n" in paste.text:
+        found = list(_of_one_line(paste))
     return _joined(sorted(found, key=lambda status: (status.first_line, status.source)))
+
+
+def _of_one_line(paste: Paste) -> Iterator[GpuStatus]:
+    """The dumps of a text in which line breaks are spelt, as Python prints bytes and JSON a string."""
+    pieces = [line.split("\\n") for line in paste.lines]
+    spread = Paste.of("\n".join(itertools.chain.from_iterable(pieces)))
+    origin = [number for number, parts in enumerate(pieces, start=1) for _ in parts]
+    for module in _FORMATS:
+        for status in module.read(spread):
+            yield replace(
+                status, first_line=origin[status.first_line - 1], last_line=origin[status.last_line - 1]
+            )
 
 
 def _joined(statuses: list[GpuStatus]) -> list[GpuStatus]:

@@ -85,11 +85,11 @@ class Paste:
 
     @cached_property
     def unlabelled(self) -> "Paste":
-        """The same lines without what launchers and quotations write before each, tabs as blanks.
+        """The same lines without what launchers and quotations write before each, tabs as blanks, no bold.
 
         For tables: the frames, which separate their cells, stay.
         """
-        text = "\n".join(_LABEL.sub("", line).expandtabs(8) for line in self.lines)
+        text = "\n".join(_LABEL.sub("", line).expandtabs(8).replace("**", "") for line in self.lines)
         return self if text == self.text else Paste.of(text)
 
     @cached_property

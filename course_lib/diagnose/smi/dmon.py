@@ -41,7 +41,7 @@ def read(paste: Paste) -> list[GpuStatus]:
     shown: dict[bool, tuple[str, ...]] = {}
     lines: dict[bool, list[int]] = {True: [], False: []}
     for line_number, line in enumerate(paste.lines, start=1):
-        text = line[:1000]
+        text = line[:1000].lstrip(" *")  # also from the comment of a program
         if _HEADER.match(text):
             columns = _split(text.lstrip(" \t\\#").lower())
             shown.setdefault("pid" in columns, tuple(columns))

@@ -63,6 +63,7 @@ class _Table:
     gpus: list[Gpu] = field(default_factory=list)
     slices: list[MigDevice] = field(default_factory=list)
     processes: list[GpuProcess] | None = None
+    tells_memory: bool = False
     lists_processes: bool = False  # the head of the list has been read, and no row yet
     last_line: int = 0
     ends_with_rule: bool = False
@@ -80,6 +81,7 @@ class _Table:
             processes=None if self.processes is None else tuple(self.processes),
             mig_devices=tuple(self.slices),
             truncated=not self.ends_with_rule,
+            memory_asked=self.tells_memory,
             **self.head,
         )
 
@@ -147,6 +149,9 @@ def _take(table: _Table, line: str) -> bool:
         table.gpus.append(_card(match))
     elif (match := _STATE.match(line)) and table.gpus:
         table.gpus[-1] = _with_state(table.gpus[-1], match)
+        # A cell that says neither how much nor that it cannot be told is damaged, and says nothing.
+        memory = match.group(6)
+        table.tells_memory = table.tells_memory or bool(_MEMORY.search(memory)) or word(memory) is None
     elif (match := _MIG_LINE.match(line)) and table.gpus:
         enabled = {"E": True, "D": False}.get(match.group(1)[0])
         table.gpus[-1] = replace(table.gpus[-1], mig_enabled=enabled)
