@@ -63,8 +63,8 @@ one_update(micro_batch=512)
 one_update(micro_batch=64)
 
 # %% [markdown]
-# The same 512 images, one update, and it fits. Each part is a *micro-batch*; the eight that make one update are a
-# *window*; the whole is *gradient accumulation*. The 512 are the *global batch*.
+# The same 512 images, one update, and it fits. (The *value* is the loss.) Each part is a *micro-batch*; the eight that
+# make one update are a *window*; the whole is *gradient accumulation*. The 512 are the *global batch*.
 #
 # ## The same update, to the last digit
 #
@@ -136,7 +136,7 @@ plot_made_of(
 )
 
 # %% [markdown]
-# Read a row as a recipe. A frame says what belongs into the update, 1 says that it counts as it should. Blue is right;
+# Read a row as a recipe. A frame says what belongs in the update, 1 says that it counts as it should. Blue is right;
 # orange does not belong there, or counts too much or too little. The popular loop makes no update from micro-batches 9 to 11. Worse, their gradients stay and leak into the first update of the next pass.
 # With 1,003 batches and 8 steps, three batches of 1,003 are lost. With 7 batches and 8 steps, nothing is ever learned.
 #
@@ -266,8 +266,8 @@ print(f"slowest here: {last}, {last.seconds / first.seconds:.1f} times as long")
 # %% [markdown]
 # The memory falls with the micro-batch. The work does not: every image still passes forward and backward once.
 # **Accumulation buys memory. It saves no work.** What differs is which size the machine likes. On a processor a middle
-# size is often the fastest, as its data stay in the cache. A GPU wants large micro-batches: too small, and most of it
-# has nothing to do.
+# size is often the fastest, as its data stay in the *cache*, a small and fast memory. A GPU wants large micro-batches:
+# too small, and most of it has nothing to do.
 #
 # What would a larger model need? The course computes that without a card (*predicted*; lesson 06 shows how):
 
@@ -333,6 +333,8 @@ print(f"and {once:,} in the second, with no_sync")
 # with and without BatchNorm.
 
 # %%
+import textwrap
+
 trials = {
     "12 equal batches": Reference(micro_batches=12),
     "11 equal batches": Reference(micro_batches=11),
@@ -345,7 +347,8 @@ passed = 0
 for name, reference in trials.items():
     outcome = prove(popular, reference)
     passed += outcome.equivalent and not outcome.natural
-    print(f"{name}: {outcome.verdict}")
+    told = f"{name}: {outcome.verdict}"
+    print(textwrap.fill(told, 88, subsequent_indent="    "))
 
 # %%
 judge(
