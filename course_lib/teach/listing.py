@@ -4,11 +4,11 @@ The listing does what the guide's does, in our words, with the guide's omissions
 with real ranks, again and again, with one more fault mended each time.
 """
 
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from course_lib.train.ranks.launch import OnLine, launch, print_line
+from course_lib.train.ranks.meeting_port import meeting_port
 
 LISTING = """\
 import os
@@ -165,8 +165,7 @@ def run_listing(folder: Path, nproc: int = 2, *, on_line: OnLine | None = print_
         path = folder / f"listing_{mended}.py"
         path.write_text(version(mended), encoding="utf-8")
         files.append(str(path))
-        with socket.create_server(("127.0.0.1", 0)) as found:
-            ports.append(found.getsockname()[1])
+        ports.append(meeting_port())
     run = launch(
         "course_lib.train.ranks.listing_rank:run_versions",
         nproc,

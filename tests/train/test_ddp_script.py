@@ -4,7 +4,6 @@ import contextlib
 import math
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import torch.distributed as dist
 from course_lib.files import data_path
 from course_lib.train import ddp_script
 from course_lib.train.ranks.launch import launch
+from course_lib.train.ranks.meeting_port import meeting_port
 
 DATA = ["--data", str(data_path("digits.npz"))]
 SHORT = [*DATA, "--epochs", "3", "--global-batch", "128"]
@@ -220,8 +220,7 @@ def test_restarts_on_several_computers_ask_for_a_store_for_each_start(
 
 def ranks_in(folders: list[Path], arguments: list[str]) -> list[str]:
     """Start a rank of the script in each folder, and let them fail: what each said."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    port = meeting_port()
     told = os.environ | {"OMP_NUM_THREADS": "1", "WORLD_SIZE": str(len(folders)), "USE_LIBUV": "1"}
     told |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     if sys.platform == "linux":
@@ -251,8 +250,7 @@ def ranks_in(folders: list[Path], arguments: list[str]) -> list[str]:
 
 def run_two_nodes(folder: Path) -> list[tuple[str, str]]:
     """Start the script on two "computers": what rank 0 printed."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
+    port = meeting_port()
     script = folder / "train.py"
     script.write_text(Path(ddp_script.__file__).read_text(encoding="utf-8"), encoding="utf-8")
     environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "USE_LIBUV": "1"}

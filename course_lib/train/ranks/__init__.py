@@ -2,6 +2,7 @@
 
 - ``launch``, ``launch_agent``, ``launch_rank``, ``launch_result``: torchrun's agent, started and watched
 - ``launch_target``, ``launch_family``: what may be launched, and all processes that belong to a launch
+- ``meeting_port``: where ranks meet
 - ``global_batches``: which samples are whose
 - ``ring``, ``data_parallel``, ``ddp_twenty``, ``listing_rank``: what the ranks of lesson 02 run
 - ``ddp_faults``: the usual faults, committed

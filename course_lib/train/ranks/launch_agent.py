@@ -22,10 +22,12 @@ import psutil
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.rendezvous import api
 from torch.distributed.elastic.rendezvous import c10d_rendezvous_backend as backend
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from course_lib.train.ranks.launch_family import kill_family
+from course_lib.train.ranks.meeting_port import meeting_port
 
 PREFIX = "[rank ${rank}] "
 
@@ -34,6 +36,7 @@ def run(order: dict[str, Any], path: Path) -> dict[str, Any]:
     """Let the elastic agent run the ranks; statuses by rank of those that failed last."""
     if os.environ.get("USE_LIBUV") == "0":  # torch's wheels for Windows are built without it
         vars(backend)["TCPStore"] = functools.partial(TCPStore, use_libuv=False)
+    vars(api)["get_free_port"] = meeting_port  # for the ranks, which listen there only seconds later
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
