@@ -134,7 +134,7 @@ def test_verdicts(given: MemorySummary, expected: str) -> None:
 
 
 def test_a_table_that_is_cut_before_the_gaps() -> None:
-    """With an error counted, what even the peak did not use was in pieces, or it would have been given back."""
+    """With an error counted, what even the peak did not use was in pieces: else it had been given back."""
     cut = replace(
         summary(1000, 5000, 12000, ooms=1),
         mib={

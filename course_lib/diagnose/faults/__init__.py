@@ -1,8 +1,8 @@
 """Which error does a paste hold: DDP, NCCL, torchrun, AMP, loaders, checkpoints, autograd, CUDA?
 
 Each module knows the wordings of one part of PyTorch; rank_errors.py names what a rank raised that none of
-them knows; root_cause.py tells the cause from what follows from it. A new wording is one line in the WORDINGS
-of its module.
+them knows, uncaught.py what a single process raised; root_cause.py tells the cause from what follows from it.
+A new wording is one line in the WORDINGS of its module.
 """
 
 from course_lib.diagnose.faults import (
@@ -13,17 +13,21 @@ from course_lib.diagnose.faults import (
     checkpoint,
     course_launch,
     cuda,
+    cuda_library,
     dataloader,
     ddp,
+    device_numbers,
     gloo,
     job_start_and_end,
     lost_peer,
     nccl,
     nccl_errors,
+    nccl_log,
     ports,
     processes,
     rank_errors,
     rendezvous,
+    sharding,
     state_dict,
     tensors,
     torchrun,
@@ -35,6 +39,7 @@ from course_lib.diagnose.paste import Paste
 KIND = rank_errors.KIND
 WORDINGS: tuple[Wording, ...] = (
     *cuda.WORDINGS,
+    *cuda_library.WORDINGS,
     *processes.WORDINGS,
     *dataloader.WORDINGS,
     *batches.WORDINGS,
@@ -44,12 +49,15 @@ WORDINGS: tuple[Wording, ...] = (
     *checkpoint.WORDINGS,
     *state_dict.WORDINGS,
     *ddp.WORDINGS,
+    *device_numbers.WORDINGS,
+    *sharding.WORDINGS,
     *gloo.WORDINGS,
     *lost_peer.WORDINGS,
     *ports.WORDINGS,
     *rendezvous.WORDINGS,
     *nccl.WORDINGS,
     *nccl_errors.WORDINGS,
+    *nccl_log.WORDINGS,
     *job_start_and_end.WORDINGS,
     *course_launch.WORDINGS,
     *torchrun.WORDINGS,

@@ -173,7 +173,41 @@ _ANOMALY = fault(
     ("Replacing nan by 0 in the gradients.",),
 )
 
+_INPUT_NOT_USED = fault(
+    "graph.input_not_used",
+    "A gradient is asked for with respect to a tensor that the result does not depend on",
+    "torch.autograd.grad was given an input that is not in the graph of the output: a copy (x.to, x.clone, "
+    "a view made later), a layer that the forward pass left out, or a graph that was cut.",
+    "Take the tensor that went into the forward pass, with requires_grad_() before it; where a missing "
+    "gradient is meant, allow_unused=True and treat None as zero.",
+    ("retain_graph=True.",),
+)
+_RNN_IN_EVAL = fault(
+    "graph.rnn_backward_in_eval",
+    "The backward pass of a recurrent layer needs training mode, and the model is in evaluation mode",
+    "cuDNN keeps what backward needs only in training mode. model.eval() was called and not taken back, or "
+    "gradients are wanted in evaluation.",
+    "Call model.train() before the training steps (after each validation); for gradients in evaluation "
+    "mode only, set the recurrent layer alone to train(), or torch.backends.cudnn.enabled = False around "
+    "it.",
+    ("A new version of cuDNN.",),
+)
+_INFERENCE = fault(
+    "graph.inference_tensor",
+    "A tensor made under inference_mode is used in training",
+    "Tensors made under torch.inference_mode() can never be part of a graph.",
+    "Use torch.no_grad() in its place where the result goes into training later, or clone() the tensor "
+    "outside of inference_mode.",
+    ("requires_grad_(True) on it.",),
+)
+
 WORDINGS = (
+    wording("differentiated Tensors appears to not have been used in the graph", _INPUT_NOT_USED),
+    wording("RNN backward can only be called in training mode", _RNN_IN_EVAL),
+    wording(
+        ("Inference tensors cannot be saved for backward", "Inplace update to inference tensor outside"),
+        _INFERENCE,
+    ),
     wording(
         ("Trying to backward through the graph a second time", "buffers have already been freed"),
         _second_backward,

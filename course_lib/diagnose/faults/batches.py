@@ -151,7 +151,23 @@ _RESIZE = fault(
 )
 
 
+_GENERATOR = fault(
+    "dataloader.generator_on_another_device",
+    "The random numbers are to be drawn on another device than the generator's",
+    "A DataLoader shuffles with a generator on the CPU; torch.set_default_device or "
+    "torch.set_default_tensor_type made the card the default.",
+    "Give the loader generator=torch.Generator(device=...) of the default device; better, take the default "
+    "back and write device=... where tensors are made.",
+    ("shuffle=False as the cure.", "A new driver."),
+)
+
+
 WORDINGS = (
+    wording(
+        "device type for generator but found",
+        _GENERATOR,
+        r"but\s+found\s+'(?P<found>\w{2,10})'",
+    ),
     wording(("in DataLoader worker process", "in pin memory thread"), _in_worker),
     wording("Pin memory thread exited unexpectedly", _PIN_THREAD),
     wording("only dense CPU tensors can be pinned", _PIN_CUDA),

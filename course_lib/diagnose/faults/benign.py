@@ -246,7 +246,17 @@ _NO_CACHE = fault(
     severity="note",
 )
 
+_SEGMENTS = fault(
+    "memory.expandable_segments_unsupported_benign",
+    "Harmless: expandable segments do not exist on this system, and the setting is left out",
+    "They need Linux and a driver that allows them (not WSL, not every container).",
+    "Ignore it, or take the setting out; against gaps in memory max_split_size_mb works everywhere.",
+    "Reinstalling PyTorch.",
+    severity="note",
+)
+
 WORDINGS = (
+    wording("expandable_segments not supported on this platform", _SEGMENTS),
     wording("Detected call of `lr_scheduler.step()` before `optimizer.step()`", _scheduler_order),
     wording("but did not find any unused parameters", _UNUSED_NONE),
     wording("Grad strides do not match bucket view strides", _STRIDES),

@@ -47,8 +47,10 @@ _DISK_FULL = fault(
 )
 
 
-def _refused(around: Around) -> Told:
+def _refused(around: Around) -> Told | None:
     text = around.paste.body
+    if re.search(r"WeightsUnpickler\s+error:\s*CUDA\s+error", text):
+        return None  # the card failed while the file was read: another wording tells it
     operand = re.search(r"Unsupported\s+operand\s+(\d{1,3})\b", text)
     if operand:  # the number of a byte: the file is no pickle at all
         return _by_first_byte(chr(int(operand[1])))
@@ -189,11 +191,23 @@ def _other_disk(path: str) -> Finding:
     )
 
 
+_NOT_A_DICT = fault(
+    "checkpoint.not_a_state_dict",
+    "load_state_dict was given something else than a state_dict",
+    "The file holds a whole model, or a dict around the weights; or the path was given, not what "
+    "torch.load made of it.",
+    "Look at type(checkpoint), and at its keys: load_state_dict(checkpoint.state_dict()) for a whole model, "
+    "checkpoint['model'] or ['state_dict'] for a dict around it.",
+    ("strict=False.",),
+)
+
+
 def _no_folder(around: Around) -> Told | None:
     return None if around.figures["folder"] is None else Told(_NO_FOLDER)
 
 
 WORDINGS = (
+    wording("Expected state_dict to be dict-like", _NOT_A_DICT, r"got\s+<class\s+'(?P<found>[\w.]{1,120})'"),
     wording(("Weights only load failed", "WeightsUnpickler error"), _refused),
     wording(("invalid load key",), _pickle_key),
     wording(
@@ -221,6 +235,7 @@ WORDINGS = (
         _no_space,
     ),
     wording("No space left on device", _no_space),
+    wording("could not generate a random directory for manager socket", _TEMPORARY_FULL),
     wording(
         ("deserialize object on a CUDA device but", "deserialize object on CUDA device"),
         _NO_CUDA,

@@ -9,10 +9,11 @@ import re
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
 _ASSERT = re.compile(r"Assertion\s+`(?P<condition>[^`\n]{1,200})`\s+failed")
-_LATE = (
+LATE = (
     "CUDA reports errors late: the line in the traceback may be innocent. CUDA_LAUNCH_BLOCKING=1 shows the "
     "true one."
 )
+"""A sentence for all errors of kernels."""
 
 
 def _assertion(around: Around) -> Told:
@@ -82,7 +83,7 @@ def _assertion(around: Around) -> Told:
         fault(
             name,
             summary,
-            f"{why} {_LATE}",
+            f"{why} {LATE}",
             (
                 first,
                 "Restart the process (the notebook's kernel): after such an error its CUDA context is lost.",
@@ -100,7 +101,7 @@ _ILLEGAL = fault(
     "A kernel touched memory that is not its own",
     "Usual causes: an index out of range in a custom or fused kernel, tensors of different cards in one "
     "operation, an extension built for another torch or card, sizes beyond 2**31 elements; rarely the "
-    f"card itself. {_LATE}",
+    f"card itself. {LATE}",
     (
         "Run once with CUDA_LAUNCH_BLOCKING=1 (or compute-sanitizer python train.py) to see which "
         "operation; leave out extensions and torch.compile in turn.",
@@ -114,7 +115,7 @@ _LAUNCH = fault(
     "cuda.launch_failed",
     "A kernel ended by a fault of its own (unspecified launch failure, misaligned address)",
     "Like an illegal access: a wrong index, an extension that does not match, sometimes an unstable card "
-    f"(overclocking, heat). {_LATE}",
+    f"(overclocking, heat). {LATE}",
     "Run once with CUDA_LAUNCH_BLOCKING=1 to see which operation; check dmesg for Xid, temperature and "
     "clocks.",
     "A smaller batch.",
@@ -205,50 +206,20 @@ _UNKNOWN = fault(
 )
 
 
-def _library(around: Around) -> Told | None:
-    if around.says("device-side assert", "illegal memory access"):
-        return None  # that is the cause
-    status = re.search(
-        r"\b(CU(?:BLAS|DNN|FFT|SPARSE|SOLVER)_(?:STATUS_)?\w{3,40})",
-        around.paste.body[around.offset : around.offset + 200],
-    )
-    call = re.search(r"when\s+calling\s+`(\w{3,60})", around.following)
-    figures = {"status": status[1] if status else None, "call": call[1] if call else None}
-    version = bool(around.says("VERSION_MISMATCH", "version incompatibility"))
-    if version:
-        return Told(
-            fault(
-                "cuda.library_versions_differ",
-                "cuDNN of another version was loaded than PyTorch was built with",
-                "A system-wide cuDNN or an LD_LIBRARY_PATH comes before the one that PyTorch brings.",
-                "Unset LD_LIBRARY_PATH (or take the system's CUDA out of it), and use a clean environment.",
-                "Installing one more cuDNN.",
-                certainty="likely",
-                evidence=evidence_of(figures),
-            ),
-            figures,
-        )
-    return Told(
-        fault(
-            "cuda.library_call_failed",
-            "A call of "
-            f"{'cuDNN' if 'cudnn' in around.paste.lowered[around.start : around.start + 40] else 'cuBLAS'} "
-            "failed; the text does not say why",
-            "Often an earlier kernel failed (an index or label out of range) and is reported here; else "
-            "shapes or types that do not go together, a card that this library version does not know, or "
-            f"memory that is full. {_LATE}",
-            (
-                "Run once with CUDA_LAUNCH_BLOCKING=1, or the same batch on the CPU, to see the real "
-                "error; check the input's shapes and the labels.",
-                "If the CPU runs it well: watch nvidia-smi for full memory, and compare the torch build "
-                "with the card.",
-            ),
-            ("Reinstalling CUDA before the failing line is known.",),
-            certainty="possible",
-            evidence=evidence_of({"exception": around.exception, **figures}),
-        ),
-        figures,
-    )
+_ARGUMENT = fault(
+    "cuda.invalid_argument",
+    "A CUDA call got an argument that it does not take",
+    "Most often an extension (xformers, flash-attn, custom operations) that was built for another torch "
+    f"or card, or sizes that its kernel does not know (head size, image size, an empty tensor). {LATE}",
+    (
+        "Run once with CUDA_LAUNCH_BLOCKING=1 to see the call; leave out the extension that the traceback "
+        "names (torch's own scaled_dot_product_attention does the same), or install its build for this "
+        "torch.",
+        "Print the shapes at that line: look for an empty tensor and for sizes beyond the usual.",
+    ),
+    ("GPU memory advice.", "A new driver, before the call is known."),
+    certainty="possible",
+)
 
 
 WORDINGS = (
@@ -265,9 +236,17 @@ WORDINGS = (
         _assertion,
     ),
     wording("an illegal memory access was encountered", _ILLEGAL),
-    wording(("unspecified launch failure", "misaligned address"), _LAUNCH),
     wording(
-        ("no kernel image is available", "is not compatible with the current PyTorch installation"),
+        ("unspecified launch failure", "misaligned address", "an illegal instruction was encountered"),
+        _LAUNCH,
+    ),
+    wording("CUDA error: invalid argument", _ARGUMENT),
+    wording(
+        (
+            "no kernel image is available",
+            "is not compatible with the current PyTorch installation",
+            "CUDA error: invalid device function",
+        ),
         _NO_KERNEL,
     ),
     wording(
@@ -286,21 +265,4 @@ WORDINGS = (
     wording("the launch timed out and was terminated", _TIMED_OUT),
     wording(("system not yet initialized", "Error 802"), _FABRIC),
     wording("CUDA unknown error", _UNKNOWN),
-    wording(
-        (
-            "CUBLAS_STATUS_EXECUTION_FAILED",
-            "CUBLAS_STATUS_INTERNAL_ERROR",
-            "CUBLAS_STATUS_INVALID_VALUE",
-            "CUBLAS_STATUS_NOT_SUPPORTED",
-            "CUBLAS_STATUS_ARCH_MISMATCH",
-            "CUDNN_STATUS_EXECUTION_FAILED",
-            "CUDNN_STATUS_INTERNAL_ERROR",
-            "CUDNN_STATUS_MAPPING_ERROR",
-            "CUDNN_STATUS_BAD_PARAM",
-            "CUDNN_STATUS_NOT_SUPPORTED",
-            "VERSION_MISMATCH",
-            "cuDNN version incompatibility",
-        ),
-        _library,
-    ),
 )

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from course_lib.diagnose.faults.processes import OTHER_END_GONE
 from course_lib.diagnose.faults.surroundings import last_batch, slurm_memory_gib
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, squeeze, wording
 from course_lib.diagnose.finding import Finding
@@ -196,8 +197,7 @@ _FILES = fault(
     "On Linux each tensor that a worker passes on is an open file until it is freed. Keeping batches (or "
     "tensors of them) in a list, many workers, or a low ulimit -n use them up.",
     'torch.multiprocessing.set_sharing_strategy("file_system") at the start, or ulimit -n 65535; do not '
-    "keep tensors that came from a worker "
-    "(copy.deepcopy or .clone() what you keep).",
+    "keep tensors that came from a worker (copy.deepcopy or .clone() what you keep).",
     ("--shm-size.", "A smaller model."),
     certainty="likely",
 )
@@ -209,6 +209,33 @@ _SHM_WRITE = fault(
     ("Freeing disk space: the path is in memory.", "GPU memory advice."),
     certainty="likely",
 )
+
+
+_MAPPINGS = fault(
+    "host.mapping_refused",
+    "The system refused to map one more piece of shared memory into the process",
+    "Each tensor that a worker passes on by a file is a mapping until it is freed, and a process may have "
+    "some 65,000 of them (vm.max_map_count). Keeping batches in a list uses them up; so does memory that "
+    "is full, or a limit (ulimit -v).",
+    (
+        "Do not keep tensors that came from a worker: copy.deepcopy or .clone() what you keep, or turn it "
+        "into numbers; return few large tensors for a sample in place of many small ones.",
+        "Compare wc -l /proc/PID/maps with sysctl vm.max_map_count, and look at free -h and df -h /dev/shm.",
+    ),
+    ("A smaller model.", "GPU memory advice."),
+    certainty="likely",
+)
+
+
+def _mapping(around: Around) -> Told | None:
+    return Told(_MAPPINGS) if "</torch_" in around.following[:200] else None
+
+
+def _shared_object(around: Around) -> Told | None:
+    reason = around.following[:200].lower()
+    if "too many open files" in reason:
+        return None  # that is the cause, and has a wording of its own
+    return Told(OTHER_END_GONE if "no such file" in reason else _SHM_WRITE)
 
 
 def _no_space(around: Around) -> Told | None:
@@ -232,12 +259,13 @@ WORDINGS = (
     wording(
         (
             "unable to write to file </torch_",
-            "unable to open shared memory object </torch_",
             "unable to allocate shared memory(shm)",
             "unable to resize file </torch_",
         ),
         _SHM_WRITE,
     ),
+    wording("unable to open shared memory object </torch_", _shared_object),
+    wording("unable to mmap", _mapping),
     wording("No space left on device", _no_space),
     wording("DataLoader timed out after", _TIMEOUT, r"after\s+(?P<timeout_s>\d{1,7})\s+seconds"),
 )

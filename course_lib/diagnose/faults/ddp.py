@@ -3,7 +3,6 @@
 import re
 from typing import Any
 
-from course_lib.diagnose.faults.surroundings import processes_per_node, visible_devices
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
 
@@ -82,69 +81,6 @@ def _ready_twice(around: Around) -> Told:
                 "Several losses: add them and call backward once.",
             ),
             ("find_unused_parameters=True: with checkpointing it is often the cause.",),
-            certainty="likely",
-            evidence=evidence_of(figures),
-        ),
-        figures,
-    )
-
-
-def _ordinal(around: Around) -> Told:
-    visible, processes = visible_devices(around.paste), processes_per_node(around.paste)
-    code = re.search(
-        r"(?:cuda\s+runtime\s+error\s*\(|CUDA\s+error\s*\(?)(\d{1,4})\)", around.paste.body, re.IGNORECASE
-    )
-    asked = re.search(r"(?:set_device\(|cuda:|--gpus?(?:_id)?[= ])\s*(\d{1,3})\b", around.paste.body)
-    figures: dict[str, Any] = {
-        "cuda_visible_devices": visible,
-        "nproc_per_node": processes,
-        "cuda_error_code": int(code[1]) if code else None,
-        "device": int(asked[1]) if asked else None,
-    }
-    if visible is not None and processes is not None and processes > len(visible):
-        count = len(visible)
-        return Told(
-            fault(
-                "ddp.more_processes_than_gpus",
-                f"{processes} processes start, and {count} {'card is' if count == 1 else 'cards are'} "
-                "visible",
-                f"CUDA numbers the visible cards anew, from 0 to {count - 1}. Local rank {count} and above "
-                "have no card.",
-                f"--nproc_per_node={count}, or make more cards visible.",
-                (
-                    "Using the numbers of CUDA_VISIBLE_DEVICES in set_device: inside they count from 0.",
-                    "A new driver.",
-                ),
-                evidence=evidence_of(figures),
-            ),
-            figures,
-        )
-    if visible is not None and figures["device"] is not None and figures["device"] >= len(visible):
-        return Told(
-            fault(
-                "ddp.visible_devices_renumbered",
-                f"cuda:{figures['device']} does not exist: only {len(visible)} visible, numbered from 0",
-                "CUDA_VISIBLE_DEVICES hides all other cards, and numbers those that are left anew from 0.",
-                f"Use cuda:0 to cuda:{len(visible) - 1} in the script; choose the real card by "
-                "CUDA_VISIBLE_DEVICES alone.",
-                "A new driver.",
-                evidence=evidence_of(figures),
-            ),
-            figures,
-        )
-    return Told(
-        fault(
-            "ddp.more_processes_than_gpus",
-            "A card is asked for that this process does not see",
-            "The number is not below torch.cuda.device_count(): more processes than cards, the global rank "
-            "used where local_rank is meant, a number written into the script, or CUDA_VISIBLE_DEVICES "
-            "that hides cards.",
-            (
-                "Print torch.cuda.device_count() and the number that is asked for; set --nproc_per_node to "
-                "the number of visible cards, "
-                'and use int(os.environ["LOCAL_RANK"]), not the global rank, in set_device.',
-            ),
-            ("A new driver.", "Reinstalling PyTorch."),
             certainty="likely",
             evidence=evidence_of(figures),
         ),
@@ -262,7 +198,6 @@ WORDINGS = (
         _OTHER_BACKEND,
         r"device\s+type\s+(?P<device>\w{2,10})",
     ),
-    wording(("invalid device ordinal", "But your machine only has:", "Error: Invalid device id"), _ordinal),
     wording(
         (
             "Expected to have finished reduction in the prior iteration",
@@ -281,7 +216,13 @@ WORDINGS = (
         ),
         _differs,
     ),
-    wording("device_ids and output_device arguments only work with", _DEVICE_IDS),
+    wording(
+        (
+            "device_ids and output_device arguments only work with",
+            "input module must be on the same type of devices",
+        ),
+        _DEVICE_IDS,
+    ),
     wording("is not needed when a module doesn't have any parameter", _NO_GRADIENT),
     wording(
         ("'DistributedDataParallel' object has no attribute", "'DataParallel' object has no attribute"),

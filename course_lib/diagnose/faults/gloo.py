@@ -2,6 +2,7 @@
 
 import re
 
+from course_lib.diagnose.faults.lost_peer import never_connected
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
 
@@ -78,7 +79,42 @@ _NO_INTERFACE = fault(
 )
 
 
+# For the text without blanks, in lower case.
+_REFUSED = re.compile(
+    r"tcp/pair\.cc:\d{1,5}\]connect\[(?P<host>[\w.:]{3,45})\]:(?P<port>\d{1,5}):connectionrefused"
+)
+_NOT_ALL_CONNECTED = fault(
+    "gloo.ranks_cannot_connect",
+    "The ranks could not all connect to each other by gloo",
+    "Each rank gives the others an address and waits. A rank that failed at its start does not answer; "
+    "else the address is of an interface (docker, VPN, loopback) by which the others cannot reach it.",
+    "Look at the other ranks first: did one print an earlier error, or end? If all live, set "
+    "GLOO_SOCKET_IFNAME to the interface by which the machines reach each other (lo on one machine), and "
+    "open the ports between them.",
+    (
+        "A longer timeout, before the other ranks were looked at.",
+        "Another MASTER_PORT: they have met already.",
+    ),
+    certainty="likely",
+)
+
+
+def _full_mesh(around: Around) -> Told | None:
+    """A connection that was never made; one that was and broke is read in lost_peer.py."""
+    return Told(_NOT_ALL_CONNECTED) if never_connected(around) else None
+
+
+def _pair(around: Around) -> Told | None:
+    match = _REFUSED.search(around.paste.lowered)
+    if match is None:
+        return None
+    figures = {"peer": match["host"], "port": int(match["port"])}
+    return Told(_NOT_ALL_CONNECTED, figures)
+
+
 WORDINGS = (
+    wording("Gloo connectFullMesh failed", _full_mesh),
+    wording("gloo/transport/tcp/", _pair),
     wording(
         (
             "makeDeviceForHostname",

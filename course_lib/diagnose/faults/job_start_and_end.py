@@ -7,11 +7,18 @@ from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault,
 _SCRIPT = re.compile(r"can't open file\s+'?(?P<path>[^'\n]{1,300}?)'?:\s*\[Errno 2\]")
 _OPTIONS = re.compile(r"(?P<program>[\w.-]{1,80}): error: (?P<text>[^\n]{1,300})")
 _SLURM = re.compile(
-    r"(?:JOB|STEP)\s+(?P<job>[\w.+-]{1,40})\s+(?:ON\s+(?P<node>\S{1,80})\s+)?CANCELLED\s+AT\s+(?P<time>\S{10,30})"
-    r"\s+DUE\s+[Tt][Oo]\s+(?P<why>TIME\s+LIMIT|PREEMPTION|NODE\s+FAILURE|JOB\s+REQUEUE)",
+    r"(?:JOB|STEP)\s+(?P<job>[\w.+-]{1,40})\s+(?:ON\s+(?P<node>\S{1,80})\s+)?CANCELLED\s+AT\s+(?P<time>\d\S{9,30})"
+    r"(?:\s+DUE\s+[Tt][Oo]\s+(?P<why>TIME\s+LIMIT|PREEMPTION|NODE\s+FAILURE|JOB\s+REQUEUE))?",
     re.IGNORECASE,
 )
 _SLURM_WORDS = {
+    "": (
+        "The job, or this step of it, was cancelled",
+        "Somebody cancelled it (scancel), or srun ended the step because one of its tasks had failed; "
+        "SLURM does not say which.",
+        "Look above for the first error of a task ('srun: error: NODE: task N: ...' names it); if there is "
+        "none, ask sacct -j JOB --format=JobID,State,ExitCode who ended it.",
+    ),
     "time limit": (
         "The scheduler ended the job: its time was over",
         "SLURM sends SIGTERM, and SIGKILL soon after, once the time that the job asked for is over. If ranks "
@@ -83,7 +90,7 @@ def _scheduler(around: Around) -> Told | None:
     match = _SLURM.search(around.paste.body)
     if match is None:
         return None
-    summary, why, first = _SLURM_WORDS[" ".join(match["why"].lower().split())]
+    summary, why, first = _SLURM_WORDS[" ".join((match["why"] or "").lower().split())]
     figures = {name: match[name] for name in ("job", "node", "time")}
     return Told(
         fault(
@@ -112,4 +119,5 @@ WORDINGS = (
     wording(
         ("due to time limit", "due to preemption", "due to node failure", "due to job requeue"), _scheduler
     ),
+    wording("CANCELLED AT 2", _scheduler),
 )

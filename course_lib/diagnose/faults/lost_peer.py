@@ -73,6 +73,16 @@ def peer_ended_well(figures: dict[str, Any]) -> Finding:
     )
 
 
+def never_connected(around: Around) -> bool:
+    """Whether the words that follow say that a connection was never made (else it was, and broke)."""
+    said = around.following[:400].lower()
+    return any(word in said for word in ("timeout", "timed out", "refused", "no route", "unreachable"))
+
+
+def _mesh_broke(around: Around) -> Told | None:
+    return None if never_connected(around) else _closed(around)  # gloo.py reads what was never made
+
+
 def _closed(around: Around) -> Told | None:
     if around.says("ncclRemoteError"):
         return None
@@ -107,10 +117,10 @@ WORDINGS = (
             "Connection closed by peer",
             "Application timeout caused pair closure",
             "NCCL communicator was aborted",
-            "Gloo connectFullMesh failed",
         ),
         _closed,
     ),
+    wording("Gloo connectFullMesh failed", _mesh_broke),
     wording("Read error [", _closed),
     wording(
         (

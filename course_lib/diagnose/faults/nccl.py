@@ -32,7 +32,7 @@ def _timeout(around: Around) -> Told:
     size = ""
     if found.numel is not None:
         size = (
-            f" {found.numel:,} numbers: a barrier or a metric."
+            f" {found.numel:,} {'number' if found.numel == 1 else 'numbers'}: a barrier or a metric."
             if found.numel <= 16
             else f" {found.numel:,} numbers: {derived['size_mib_if_bf16']:,.0f} MiB in bf16."
         )
@@ -194,8 +194,7 @@ _NO_NCCL = fault(
     "NCCL works on Linux with NVIDIA (or AMD) cards alone. Windows, macOS and CPU builds of PyTorch are "
     "without it.",
     'Use gloo: dist.init_process_group("gloo"), or choose it by torch.cuda.is_available(); with a card on '
-    "Linux, install the "
-    "CUDA build of torch.",
+    "Linux, install the CUDA build of torch.",
     "Installing NCCL by hand: PyTorch brings its own.",
 )
 

@@ -75,8 +75,7 @@ def _duplicate(around: Around) -> Told:
             f"LOCAL_RANK, or there are more processes than visible GPUs.{where}",
             (
                 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first; nproc_per_node at most the '
-                "number of "
-                "visible GPUs.",
+                "number of visible GPUs.",
                 "Look for a device that is written into the script or a config (cuda:0), and for "
                 "CUDA_VISIBLE_DEVICES set to one card in each process.",
             ),
@@ -87,21 +86,28 @@ def _duplicate(around: Around) -> Told:
     )
 
 
-def _remote(around: Around) -> Told:
+def peer_is_gone(around: Around) -> bool:
+    """Whether a connection was there and broke."""
+    return around.says(*_PEER_GONE)
+
+
+def peer_gone(around: Around) -> Told:
+    """The finding for a rank whose peer has ended."""
     figures = _nccl_figures(around)
     peer = figures["peer"]
     whose = "This rank" if around.rank is None else f"Rank {around.rank}"
     return Told(secondary(f"{whose} lost the connection to {peer or 'another rank'}", figures, peer), figures)
 
 
-def _system(around: Around) -> Told | None:
+def system_error(around: Around) -> Told | None:
+    """The finding for a call to the system that failed inside NCCL; None where another wording says more."""
     figures = _nccl_figures(around)
     if around.says("shared memory segment", "/dev/shm/nccl", "No space left on device"):
         return Told(_shared_memory(figures), figures)
     if around.says("Duplicate GPU detected", "remote process exited"):
         return None
-    if around.says(*_PEER_GONE):
-        return _remote(around)
+    if peer_is_gone(around):
+        return peer_gone(around)
     if around.says(*_NO_INTERFACE):
         return Told(_no_interface(figures), figures)
     if around.says(
@@ -229,8 +235,7 @@ def _usage(around: Around) -> Told | None:
             "Without NCCL_DEBUG=WARN many versions do not print which two ranks share a card. Other "
             "causes: ranks that disagree about their number, or tensors of different cards in one call.",
             'torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first thing in each rank, at most one '
-            "process for each visible "
-            "GPU; NCCL_DEBUG=WARN prints the reason.",
+            "process for each visible GPU; NCCL_DEBUG=WARN prints the reason.",
             "Reinstalling NCCL.",
             certainty="likely",
             evidence=evidence_of(figures),
@@ -242,8 +247,8 @@ def _usage(around: Around) -> Told | None:
 def _internal(around: Around) -> Told | None:
     if around.says("Duplicate GPU detected"):
         return None
-    if around.says(*_PEER_GONE):  # a lost peer, renamed on its way up through NCCL
-        return _remote(around)
+    if peer_is_gone(around):  # a lost peer, renamed on its way up through NCCL
+        return peer_gone(around)
     figures = _nccl_figures(around)
     if around.says(*_NO_INTERFACE):
         return Told(_no_interface(figures), figures)
@@ -267,8 +272,8 @@ def _internal(around: Around) -> Told | None:
 
 WORDINGS = (
     wording("Duplicate GPU detected", _duplicate),
-    wording(("remote process exited or there was a network error", "ncclRemoteError"), _remote),
-    wording(("ncclSystemError", "unhandled system error", "Bootstrap : no socket interface"), _system),
+    wording(("remote process exited or there was a network error", "ncclRemoteError"), peer_gone),
+    wording(("ncclSystemError", "unhandled system error", "Bootstrap : no socket interface"), system_error),
     wording(("ncclUnhandledCudaError", "unhandled cuda error", "NCCL WARN Cuda failure"), _cuda),
     wording(
         (

@@ -174,7 +174,7 @@ def _broken_pipe(around: Around) -> Told | None:
     return Told(_CHILD_DIED) if around.says("ForkingPickler", "popen_spawn", "reduction.py") else None
 
 
-_OTHER_END_GONE = fault(
+OTHER_END_GONE = fault(
     "dataloader.other_process_gone",
     "The process at the other end, which shared a tensor with this one, has ended",
     "Tensors travel between the workers and the main process by a connection. It breaks when the main "
@@ -215,7 +215,7 @@ def _other_end(around: Around) -> Told | None:
         "torch\\multiprocessing",
         "resource_sharer",
     )
-    return Told(_OTHER_END_GONE) if loader else None
+    return Told(OTHER_END_GONE) if loader else None
 
 
 WORDINGS = (

@@ -19,12 +19,12 @@ KIND = "error message"
 ID = "torchrun.rank_raised_an_error"
 _BLOCK = re.compile(
     r"rank\s*:?\s*(?P<rank>\d{1,6})\s*\(local[_ ]?rank:\s*(?P<local_rank>\d{1,5})\)\s*exit\s?code\s*:\s*"
-    r"(?P<code>-?\d{1,5})\s*\(pid:\s*"
+    r"(?P<code>-?\d{1,10})\s*\(pid:\s*"
     r"(?P<pid>\d{1,10})\)",
     re.IGNORECASE,
 )
 _LOG_LINE = re.compile(
-    r"failed\s*\(exitcode:\s*(?P<code>-?\d{1,5})\)\s*local_rank:\s*(?P<local_rank>\d{1,5})\s*\(pid:\s*"
+    r"failed\s*\(exitcode:\s*(?P<code>-?\d{1,10})\)\s*local_rank:\s*(?P<local_rank>\d{1,5})\s*\(pid:\s*"
     r"(?P<pid>\d{1,10})\)"
 )
 _COMPARED = 80

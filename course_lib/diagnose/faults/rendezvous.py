@@ -165,11 +165,11 @@ def _clients(around: Around) -> Told:
         return Told(
             fault(
                 "ddp.two_jobs_in_one_store",
-                f"{joined} processes joined a group of {expected}: two jobs meet at one address",
+                f"{joined} processes joined a group of {expected}: more were started than it knows of",
                 "An earlier run that did not end, or a second job, uses the same MASTER_ADDR and "
-                "MASTER_PORT.",
-                "End the old processes of yours, and give each job a port of its own (torchrun "
-                "--standalone).",
+                "MASTER_PORT; or one launcher starts another (srun -n N with mp.spawn or torchrun in each).",
+                "End the old processes of yours, give each job a port of its own (torchrun --standalone), "
+                "and let one launcher alone start the ranks.",
                 "A longer timeout.",
                 certainty="likely",
                 evidence=evidence_of(figures),
@@ -202,6 +202,7 @@ def _clients(around: Around) -> Told:
 def _silent_store(around: Around) -> Told | None:
     name = (around.exception or "").rpartition(".")[2]
     at_the_store = name in ("RuntimeError", "DistStoreError", "DistNetworkError", "DistBackendError")
+    at_the_store = at_the_store or around.says("init_process_group", "ProcessGroupGloo(")
     return _clients(around) if at_the_store else None
 
 
@@ -257,7 +258,7 @@ WORDINGS = (
         ("gai error", "Name or service not known", "nodename nor servname provided", "getaddrinfo failed"),
         _UNKNOWN_NAME,
     ),
-    wording("Socket Timeout", _silent_store),
+    wording(("Socket Timeout", "Wait timeout"), _silent_store),
     wording(
         (
             "clients joined",
@@ -281,7 +282,10 @@ WORDINGS = (
         _unreachable,
     ),
     wording("initialize the default process group twice", _TWICE),
-    wording("Default process group has not been initialized", _NOT_INITIALISED),
+    wording(
+        ("Default process group has not been initialized", "Default process group is not initialized"),
+        _NOT_INITIALISED,
+    ),
     wording(
         ("rank should be less than world_size", "rank must be less than world_size"),
         _RANK_OUT_OF_RANGE,

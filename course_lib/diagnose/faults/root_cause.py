@@ -34,6 +34,7 @@ _LEVELS = {
     "nccl.deadlock_not_slow": 3,
     "nccl.one_rank_missing_or_slow": 3,
     "gloo.one_rank_missing_or_slow": 3,
+    "gloo.ranks_cannot_connect": 3,
     "nccl.watchdog_stuck": 4,
     "ddp.peer_ended_without_error": 4,
     "ddp.secondary_failure": 5,

@@ -33,6 +33,9 @@ _NUMBERS = {name: number for number, name in _NAMES.items()}
 _CODE = re.compile(
     r"(?:exit\s?code|exit\s*status|return\s*code)\s*[:=]?\s*(?P<code>-?\d{1,10})\b", re.IGNORECASE
 )
+# Codes that no exception gives, and no shell: the program asked for them.
+_CALLED_EXIT = frozenset(range(3, 120))
+_ABORT_ON_WINDOWS = 3
 # What Windows calls the crashes that elsewhere are signals.
 _WINDOWS_CRASHES = {-1073741819: 11, 3221225477: 11, -1073741571: 11, -1073740791: 6, 3221226505: 6}
 # bash sets the command apart by several blanks; zsh writes the word in lower case, after job and process.
@@ -129,6 +132,8 @@ def _child(around: Around) -> Told:
         return Told(make(around, figures), figures)
     own = own_errors(around.paste)
     figures["raised"] = str(own[0]) if own else None
+    if not own and end.exitcode is not None and end.exitcode in _CALLED_EXIT:
+        return Told(_ended_itself(figures), figures)
     lost = {error.rank for error in raised(around.paste) if error.secondary == "lost"} - {None}
     if not own and end.rank is not None and lost:
         if end.rank not in lost:
@@ -138,15 +143,28 @@ def _child(around: Around) -> Told:
     return Told(_rank_failed(figures), figures)
 
 
+def _who(figures: dict[str, Any]) -> str:
+    if figures["rank"] is not None:
+        return f"Rank {figures['rank']}"
+    return "One process" if figures["local_rank"] is None else f"Local rank {figures['local_rank']}"
+
+
 def _ended_itself(figures: dict[str, Any]) -> Finding:
-    rank, code = figures["rank"], figures["exitcode"]
+    who, code = _who(figures), figures["exitcode"]
+    why = ""
+    if code in _CALLED_EXIT:
+        why = f" An exception that nobody catches ends Python with code 1, so {code} was asked for."
+    if code == _ABORT_ON_WINDOWS:
+        why += " On Windows, abort() in compiled code gives that number too."
     return fault(
         "torchrun.rank_ended_itself",
-        f"Rank {rank} ended with exit code {code}, and printed no exception",
-        "torchrun saw that rank fail first; those that lost the connection only followed. A program that "
-        f"calls sys.exit({code}) or os._exit({code}), or a library that does, prints no traceback.",
+        f"{who} ended with exit code {code}, and printed no exception",
+        "The launcher saw that process fail first; those that lost the connection only followed. A "
+        f"program that calls sys.exit({code}) or os._exit({code}), or a library that does, prints no "
+        f"traceback.{why}",
         (
-            f"Look at what rank {rank} printed last, and search the script for sys.exit, exit( and os._exit.",
+            f"Look at what {who[0].lower()}{who[1:]} printed last, and search the script for sys.exit, "
+            "exit( and os._exit.",
             "Start with torchrun --log-dir logs --tee 3, so that each rank's output is kept.",
         ),
         ("Debugging the ranks that lost the connection.", "NCCL settings."),
@@ -156,7 +174,7 @@ def _ended_itself(figures: dict[str, Any]) -> Finding:
 
 
 def _rank_failed(figures: dict[str, Any]) -> Finding:
-    who = "One process" if figures["rank"] is None else f"Rank {figures['rank']}"
+    who = _who(figures)
     code = figures["exitcode"]
     usage = " Exit code 2 is most often a wrong argument on the command line." if code == 2 else ""
     return fault(

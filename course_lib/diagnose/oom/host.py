@@ -30,7 +30,8 @@ _PATTERNS = {
         r"(?:[ \t]*$|:(?! Unable))",
         "library": r"\bstd::bad_alloc\b",
         "killed": r"Out of memory: Kill(?:ed)? process (?P<pid>\d{1,10})"
-        r"|Memory cgroup out of memory[^\n]{0,80}|\boom[-_]kill\b[^\n]{0,60}|cgroup out-of-memory handler",
+        r"|Memory cgroup out of memory[^\n]{0,80}|\boom[-_]kill\b[^\n]{0,60}|cgroup out-of-memory handler"
+        r"|The node was low on resource: memory|\bOOMKilled\b",
     }.items()
 }
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception))\s*:")

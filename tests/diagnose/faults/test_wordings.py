@@ -732,6 +732,164 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "graph.modified_in_place",
         {"version": 2, "expected_version": 1, "output_of": "TBackward"},
     ),
+    # cards by number
+    (
+        "MisconfigurationException: You requested gpu: [0, 2]\n But your machine only has: [0, 1]",
+        "ddp.more_processes_than_gpus",
+        {"asked_for": [0, 2], "visible": [0, 1]},
+    ),
+    (
+        "MisconfigurationException: \n  You requested GPUs: [3]\n  But your machine only has: []",
+        "cuda.no_card_visible",
+        {"asked_for": [3], "visible": []},
+    ),
+    ("RuntimeError: CUDA error: invalid device function", "cuda.card_not_supported_by_build", {}),
+    ("RuntimeError: CUDA error: invalid argument", "cuda.invalid_argument", {}),
+    ("RuntimeError: CUDA error: an illegal instruction was encountered", "cuda.launch_failed", {}),
+    (
+        "RuntimeError: cuFFT error: CUFFT_INTERNAL_ERROR",
+        "cuda.library_call_failed",
+        {"status": "CUFFT_INTERNAL_ERROR"},
+    ),
+    # sharding
+    (
+        "ValueError: Must flatten tensors with uniform dtype but got torch.bfloat16 and torch.float32",
+        "fsdp.mixed_dtypes",
+        {"first": "torch.bfloat16", "second": "torch.float32"},
+    ),
+    (
+        "AssertionError: Check batch related parameters. train_batch_size is not equal to "
+        "micro_batch_per_gpu "
+        "* gradient_acc_step * world_size 48 != 2 * 4 * 3",
+        "deepspeed.batch_sizes_do_not_multiply",
+        {"train_batch": 48, "micro_batch": 2, "accumulation": 4, "world_size": 3},
+    ),
+    ("RuntimeError: 'weight' must be 2-D", "sharding.parameter_is_elsewhere", {}),
+    (
+        "NotImplementedError: Cannot copy out of meta tensor; no data! Please use to_empty()",
+        "checkpoint.weights_not_loaded",
+        {},
+    ),
+    # shared memory that is no question of size
+    (
+        "RuntimeError: unable to open shared memory object </torch_71_2> in read-write mode: Too many open "
+        "files (24)",
+        "dataloader.too_many_open_files",
+        {},
+    ),
+    (
+        "RuntimeError: unable to open shared memory object </torch_71_2> in read-write mode: No such file or "
+        "directory (2)",
+        "dataloader.other_process_gone",
+        {},
+    ),
+    (
+        "RuntimeError: unable to mmap 4096 bytes from file </torch_71_3>: Cannot allocate memory (12)",
+        "host.mapping_refused",
+        {},
+    ),
+    (
+        "RuntimeError: torch_shm_manager at bin/torch_shm_manager: could not generate a random directory for "
+        "manager socket",
+        "host.temporary_folder_full",
+        {},
+    ),
+    (
+        "RuntimeError: Expected a 'cuda' device type for generator but found 'cpu'",
+        "dataloader.generator_on_another_device",
+        {"found": "cpu"},
+    ),
+    # autograd and checkpoints
+    (
+        "RuntimeError: One of the differentiated Tensors appears to not have been used in the graph. Set "
+        "allow_unused=True if this is the desired behavior.",
+        "graph.input_not_used",
+        {},
+    ),
+    (
+        "RuntimeError: cudnn RNN backward can only be called in training mode",
+        "graph.rnn_backward_in_eval",
+        {},
+    ),
+    (
+        "RuntimeError: Inference tensors cannot be saved for backward. To work around you can make a clone",
+        "graph.inference_tensor",
+        {},
+    ),
+    (
+        "TypeError: Expected state_dict to be dict-like, got <class 'models.Net'>.",
+        "checkpoint.not_a_state_dict",
+        {"found": "models.Net"},
+    ),
+    (
+        "_pickle.UnpicklingError: Weights only load failed. WeightsUnpickler error: CUDA error: CUDA-capable "
+        "device(s) is/are busy or unavailable",
+        "cuda.card_busy",
+        {},
+    ),
+    # ranks that meet, or do not
+    ("AssertionError: Default process group is not initialized", "ddp.group_not_initialised", {}),
+    (
+        "_default_pg = ProcessGroupGloo(store, rank, 2)\nRuntimeError: Wait timeout",
+        "ddp.rank_missing_at_start",
+        {},
+    ),
+    (
+        "ValueError: DistributedDataParallel's input module must be on the same type of devices, but input "
+        "module parameters locate in {'cuda', 'cpu'}.",
+        "ddp.model_not_on_its_device",
+        {},
+    ),
+    (
+        "RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.h:301] Connect timeout "
+        "[n]",
+        "gloo.ranks_cannot_connect",
+        {},
+    ),
+    (
+        "RuntimeError: Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error",
+        "ddp.secondary_failure",
+        {},
+    ),
+    (
+        "RuntimeError: [/b/third_party/gloo/gloo/transport/tcp/pair.cc:799] connect [10.0.0.7]:4415: "
+        "Connection "
+        "refused",
+        "gloo.ranks_cannot_connect",
+        {"peer": "10.0.0.7", "port": 4415},
+    ),
+    (
+        "n7:71:80 [1] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<4576> failed : "
+        "Software caused connection abort\nn7:71:80 [1] NCCL INFO bootstrap.cc:270 -> 2",
+        "nccl.network_unreachable",
+        {"peer": "10.0.0.2<4576>"},
+    ),
+    (
+        "n7:71:80 [1] misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer n9<4576>",
+        "ddp.secondary_failure",
+        {},
+    ),
+    # ends of a job
+    (
+        "slurmstepd: error: *** STEP 71.0 ON n7 CANCELLED AT 2026-01-30T12:39:21 ***",
+        "slurm.ended_the_job",
+        {"job": "71.0", "node": "n7"},
+    ),
+    (
+        "E failed (exitcode: 3) local_rank: 2 (pid: 4711) of binary: python",
+        "torchrun.rank_ended_itself",
+        {"exitcode": 3, "local_rank": 2, "pid": 4711},
+    ),
+    (
+        "failed (exitcode: 3221225477) local_rank: 0 (pid: 4711) of binary: python.exe",
+        "torchrun.native_crash",
+        {"exitcode": 3221225477, "pid": 4711},
+    ),
+    (
+        "UserWarning: expandable_segments not supported on this platform",
+        "memory.expandable_segments_unsupported_benign",
+        {},
+    ),
     # warnings that are none
     (
         "[W reducer.cpp:1346] Warning: find_unused_parameters=True was specified in DDP constructor, but "
