@@ -18,8 +18,11 @@ _XID_OF_FIRMWARE = {61, 62, 109, 119, 120}
 
 def trouble(status: GpuStatus) -> Iterator[Finding]:
     """One Finding for each failure that the text reports."""
+    told: set[str] = set()  # a lost card is reported in several words
     for name, line in status.trouble.items():
-        if finding := _finding(status, name, line):
+        finding = _finding(status, name, line)
+        if finding and (finding.id != "hardware.gpu_lost" or finding.id not in told):
+            told.add(finding.id)
             yield finding
     for gpu in status.gpus:
         if len(gpu.unreadable) >= 3:
