@@ -1,13 +1,14 @@
 """How are cards and cores doing right now? ``course watch`` shows a table that renews itself."""
 
 import json
+import shutil
 import sys
 import time
 from dataclasses import asdict
 
 import click
 
-from course_lib.cli.output import fitted, json_option, print_json
+from course_lib.cli.output import fitted, json_option, print_json, text_width
 from course_lib.cli.values import Finite
 from course_lib.diagnose.gpu_status import GpuStatus, live_status
 from course_lib.diagnose.host_load import HostLoad, host_load
@@ -47,7 +48,8 @@ def watch(interval: float, once: bool, as_json: bool) -> None:
         elif as_json:
             click.echo(json.dumps(answer, allow_nan=False))
         else:
-            click.echo((_HOME_AND_CLEAR if live else "") + fitted(table(host, cards, reason)))
+            text = fitted(table(host, cards, reason))
+            click.echo(_HOME_AND_CLEAR + _on_the_screen(text) if live else text)
         if once:
             return
         first = False
@@ -63,13 +65,23 @@ def _cards() -> tuple[GpuStatus | None, str | None]:
 
 
 def table(host: HostLoad, cards: GpuStatus | None, reason: str | None) -> str:
-    """The table as text: a line a card, then cores and memory."""
-    lines = [f"No NVIDIA card to read. {reason}" if cards is None else str(cards)]
+    """The table as text: a line a card, then cores and memory; without cards, why there are none."""
     busy = sum(host.core_percent) / max(len(host.core_percent), 1)
     each = " ".join(f"{core:.0f}" for core in host.core_percent)
-    lines.append(f"{len(host.core_percent)} cores, {host.usable_cores} usable, {busy:.0f} % busy ({each})")
-    lines.append(
+    lines = [
+        f"{len(host.core_percent)} cores, {host.usable_cores} usable, {busy:.0f} % busy ({each})",
         f"memory {host.memory_used_mib:.0f} of {host.memory_total_mib:.0f} MiB in use, "
-        f"{host.available_mib:.0f} available; swap {host.swap_used_mib:.0f} MiB"
-    )
-    return "\n".join(lines)
+        f"{host.available_mib:.0f} available; swap {host.swap_used_mib:.0f} MiB",
+    ]
+    if cards is None:
+        return "\n".join([*lines, f"No NVIDIA card to read. {reason}"])
+    return "\n".join([cards.in_lines(text_width()), *lines])
+
+
+def _on_the_screen(text: str) -> str:
+    """The lines that fit, so that the next look can be written over them."""
+    height = shutil.get_terminal_size().lines - 1
+    lines = text.split("\n")
+    if len(lines) <= height:
+        return text
+    return "\n".join([*lines[: height - 1], f"... {len(lines) - height + 1} more lines"])

@@ -50,4 +50,15 @@ def test_the_table_with_cards_and_without() -> None:
     assert "hw_thermal_slowdown" in text
     assert "process 7 on GPU 0: memory hidden" in text
     assert "20 % busy" in text
-    assert table(HOST, None, "None is here.").startswith("No NVIDIA card to read. None is here.")
+    assert table(HOST, None, "None is here.").endswith("No NVIDIA card to read. None is here.")
+
+
+def test_cards_in_narrow_terminals() -> None:
+    gpu = Gpu(index=0, name="NVIDIA GeForce RTX 3090", used_mib=1000.0, total_mib=24576.0, util_percent=50.0)
+    cards = GpuStatus(source="live", gpus=(gpu,))
+    for width in (20, 40, 55, 62, 79, 80, 100):
+        lines = cards.in_lines(width).split("\n")
+        assert all(len(line) <= max(width, 31) for line in lines), width
+        assert "1000 / 24576" in lines[1]
+    assert "NVIDIA GeForce RTX 3090" in cards.in_lines(80)
+    assert "NVIDIA" not in cards.in_lines(50)

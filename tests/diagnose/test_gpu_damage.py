@@ -52,8 +52,10 @@ WAYS: dict[str, Callable[[str], str]] = {
 def told(statuses: list[GpuStatus]) -> list[tuple[object, ...]]:
     """All that is read, without the places of lines."""
     return [
-        (s.source, s.driver_version, s.cuda_version, s.gpus, s.samples, s.processes, s.mig_devices)
-        + (dict(s.links), s.numa, sorted(s.trouble), s.columns)
+        (
+            *(s.source, s.driver_version, s.cuda_version, s.gpus, s.samples, s.processes, s.mig_devices),
+            *(dict(s.links), s.numa, sorted(s.trouble), s.columns),
+        )
         for s in statuses
     ]
 

@@ -133,29 +133,50 @@ class GpuStatus:
         return sorted(number for number in numbers if number is not None)
 
     def __str__(self) -> str:
-        lines = [_HEAD, *(_row(gpu) for gpu in self.gpus)] if self.gpus else []
+        return self.in_lines()
+
+    def in_lines(self, width: int = 80) -> str:
+        """The dump as a table: a line a card; in less than 80 columns first the name goes, then the rest."""
+        lines = [_line(_HEAD, width), *(_row(gpu, width) for gpu in self.gpus)] if self.gpus else []
         for process in self.processes or ():
             memory = "memory hidden" if process.mib is None else f"{process.mib:.0f} MiB"
             lines.append(f"    process {process.pid} on GPU {process.gpu}: {memory}  {process.name or ''}")
         lines += [f"    GPU {pair}: {link}" for pair, link in self.links.items()]
         lines += [f"    {label}: {line}" for label, line in self.trouble.items()]
-        return "\n".join(lines) or f"Nothing is known ({self.source})."
+        return "\n".join(line.rstrip() for line in lines) or f"Nothing is known ({self.source})."
 
     def _repr_html_(self) -> str:
         return f'<pre style="white-space:pre;overflow-x:auto">{html.escape(str(self))}</pre>'
 
 
-_HEAD = f"{'GPU':<4}{'name':<28}{'util':>6}{'memory MiB':>17}{'power W':>13}{'clock':>7}{'temp':>6}"
+_HEAD = ("GPU", "name", "util", "memory MiB", "power W", "clock", "temp")
+_WIDTHS = (4, 26, 6, 17, 13, 7, 6)
+_LEAST_NAME = 6
 
 
-def _row(gpu: Gpu) -> str:
-    memory = f"{_show(gpu.used_mib)} / {_show(gpu.total_mib)}"
-    power = f"{_show(gpu.power_w)} / {_show(gpu.power_cap_w)}"
+def _line(cells: tuple[str, ...], width: int) -> str:
+    """The cells in their columns, as many as fit, the name cut first; the first two to the left."""
+    name = min(max(width - sum(_WIDTHS) + _WIDTHS[1], 0), _WIDTHS[1])
+    widths = [_WIDTHS[0], name if name >= _LEAST_NAME else 0, *_WIDTHS[2:]]
+    while len(widths) > 4 and sum(widths) > width:
+        widths.pop()
+    left = f"{cells[0]:<{widths[0]}}" + (f"{cells[1][: name - 1]:<{name}}" if widths[1] else "")
+    return left + "".join(f"{cell:>{w}}" for cell, w in zip(cells[2:], widths[2:], strict=False))
+
+
+def _row(gpu: Gpu, width: int) -> str:
     slowed = [reason for reason in gpu.throttle_reasons or () if "slowdown" in reason]
-    note = f"  {', '.join(slowed)}" if slowed else ""
-    number = "?" if gpu.index is None else str(gpu.index)
-    card = f"{number:<4}{(gpu.name or '?')[:27]:<28}{_show(gpu.util_percent, ' %'):>6}"
-    return f"{card}{memory:>17}{power:>13}{_show(gpu.sm_clock_mhz):>7}{_show(gpu.temp_c):>6}{note}"
+    cells = (
+        "?" if gpu.index is None else str(gpu.index),
+        gpu.name or "?",
+        _show(gpu.util_percent, " %"),
+        f"{_show(gpu.used_mib)} / {_show(gpu.total_mib)}",
+        f"{_show(gpu.power_w)} / {_show(gpu.power_cap_w)}",
+        _show(gpu.sm_clock_mhz),
+        _show(gpu.temp_c),
+    )
+    note = f"\n    slowed: {', '.join(slowed)}" if slowed else ""
+    return _line(cells, width).rstrip() + note
 
 
 def _show(value: float | None, unit: str = "") -> str:
