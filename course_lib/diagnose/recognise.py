@@ -38,8 +38,15 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(memory_verdict.KIND, "torch.cuda.memory_summary() or memory_stats()", memory_verdict.read),
     Kind(memory_growth.KIND, "a log that prints memory in use from step to step", memory_growth.read),
-    Kind(cards.KIND, "nvidia-smi (table, -q, XML, CSV, dmon, topo), gpustat, rocm-smi", cards.read),
+    Kind(
+        cards.KIND,
+        "nvidia-smi in all its forms, gpustat, nvitop, nvtop, rocm-smi, amd-smi, xpu-smi",
+        cards.read,
+    ),
 )
+
+
+_NOTHING_TO_DO = "Nothing in these figures calls for an action."
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +83,21 @@ class Explanation:
             )
         parts = [finding.in_lines(width) for finding in self.findings]
         if not parts:
-            parts = ["Nothing in these figures calls for an action."]
+            parts = [_NOTHING_TO_DO]
         parts.append("Read: " + "; ".join(f"{r.kind} ({r.where})" for r in self.readings) + ".")
         return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
         if not self.known:
             rows = "".join(f"<li>{html.escape(line)}</li>" for line in can_be_read())
-            return f"<p>I do not know this text. What can be read:</p><ul>{rows}</ul>"
+            return (
+                "<p>I do not know this text. Paste an error as it was printed, from its first line to its last, or "
+                "what nvidia-smi shows.</p>"
+                f"<details><summary>All that can be read</summary><ul>{rows}</ul></details>"
+            )
         read = "; ".join(f"{html.escape(r.kind)} ({r.where})" for r in self.readings)
-        return "".join(finding._repr_html_() for finding in self.findings) + f"<small>Read: {read}.</small>"
+        told = "".join(finding._repr_html_() for finding in self.findings) or f"<p>{_NOTHING_TO_DO}</p>"
+        return f"{told}<small>Read: {read}.</small>"
 
 
 def can_be_read() -> list[str]:

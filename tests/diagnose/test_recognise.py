@@ -96,3 +96,19 @@ def test_nothing_in_the_text_is_run(tmp_path: Path) -> None:
     target = tmp_path / "made"
     explain(f"__import__('pathlib').Path({str(target)!r}).touch()\n" + OOM.format(0))
     assert not target.exists()
+
+
+def test_in_a_notebook_an_unknown_text_gets_one_sentence_and_the_list_on_demand() -> None:
+    page = explain("my dog ate it")._repr_html_()
+    sentence, details = page.split("<details>")
+    assert "I do not know this text" in sentence
+    assert "<li>" not in sentence
+    assert details.count("<li>") == len(KINDS)
+
+
+def test_in_a_notebook_figures_without_a_fault_are_said_to_be_well() -> None:
+    text = "index, name, persistence_mode, utilization.gpu [%]\n0, NVIDIA A40, Disabled, 3 %\n"
+    explanation = explain(text)
+    assert explanation.known
+    assert not explanation.findings
+    assert "calls for an action" in explanation._repr_html_()
