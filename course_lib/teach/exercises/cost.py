@@ -177,6 +177,10 @@ BREAK_EVEN = Exercise(
                 "The electricity makes owning dearer, so it pays later. In your answer it pays sooner.",
             ),
             Diagnosis(
+                lambda price, fee, power: price / (power - fee),
+                "Hours below zero: which of the two do you save each hour, and which do you pay?",
+            ),
+            Diagnosis(
                 lambda price, fee, power: (fee - power) / price,
                 "Upside down: a higher price should need more hours.",
             ),
@@ -197,6 +201,7 @@ BREAK_EVEN = Exercise(
     wrong_answers=(
         WrongAnswer(lambda price, fee, power: math.ceil(price / (fee - power)), "rounded"),
         WrongAnswer(lambda price, fee, power: price, "too"),
+        WrongAnswer(lambda price, fee, power: price / (power - fee), "below zero"),
         WrongAnswer(lambda price, fee, power: print(price / (fee - power)), "a `return` missing"),
         WrongAnswer(18182, "without parentheses"),
     ),
@@ -311,6 +316,10 @@ def _spot_with_if(hours: float, fee: float, spot_fee: float, lost_work: float) -
     return steady
 
 
+_PAID_AGAIN = "The work that is lost is done again, and paid again. Where is it?"
+_OF_USEFUL_HOURS = "You take the share of all hours that are paid. It is the share of the useful ones."
+_NO_HOURS = "You add a share to hours. How many hours is that share of the job?"
+
 SPOT = Exercise(
     id="cost.spot",
     title="What a spot machine is worth",
@@ -341,14 +350,12 @@ SPOT = Exercise(
                 lambda h, f, s, lost: h * (1 + lost) * s,
                 "You always take the spot machine. Is it always the cheaper one?",
             ),
-            Diagnosis(
-                lambda h, f, s, lost: min(h * f, h * s),
-                "The work that is lost is done again, and paid again. Where is it?",
-            ),
-            Diagnosis(
-                lambda h, f, s, lost: min(h * f, h / (1 - lost) * s),
-                "You take the share of all hours that are paid. It is the share of the useful ones.",
-            ),
+            Diagnosis(lambda h, f, s, lost: min(h * f, h * s), _PAID_AGAIN),
+            Diagnosis(lambda h, f, s, lost: h * s, _PAID_AGAIN),
+            Diagnosis(lambda h, f, s, lost: min(h * f, h / (1 - lost) * s), _OF_USEFUL_HOURS),
+            Diagnosis(lambda h, f, s, lost: h / (1 - lost) * s, _OF_USEFUL_HOURS),
+            Diagnosis(lambda h, f, s, lost: (h + lost) * s, _NO_HOURS),
+            Diagnosis(lambda h, f, s, lost: min(h * f, (h + lost) * s), _NO_HOURS),
             Diagnosis(
                 lambda h, f, s, lost: min(h * f, h * (1 - lost) * s),
                 "Lost work makes the job longer. In your answer it makes it shorter.",
@@ -365,6 +372,9 @@ SPOT = Exercise(
     wrong_answers=(
         WrongAnswer(lambda h, f, s, lost: min(f, (1 + lost) * s), "too small"),
         WrongAnswer(lambda h, f, s, lost: min(h * f, h / (1 - lost) * s), "the share of the useful ones"),
+        WrongAnswer(lambda h, f, s, lost: h / (1 - lost) * s, "the share of the useful ones"),
+        WrongAnswer(lambda h, f, s, lost: h * s, "paid again"),
+        WrongAnswer(lambda h, f, s, lost: (h + lost) * s, "add a share to hours"),
         WrongAnswer(lambda h, f, s, lost: f"{spot_cost(h, f, s, lost)}", "without quotes"),
         WrongAnswer(lambda h, f, s, lost: print(h), "a `return` missing"),
         WrongAnswer(110, "without parentheses"),
