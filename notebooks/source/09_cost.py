@@ -136,7 +136,7 @@ print(f"as the guide writes its first term: {price_cny / years / 365 * hours:.2f
 
 # %% [markdown]
 # There are two slips in one. What is written, 10000 / 3 / 365 × 100, is 913.24: a hundred **days**. What is printed,
-# 9.13, is **one day**. A hundred hours lie between.
+# 9.13, is **one day**. The hundred hours of the example lie between.
 #
 # ## Units that refuse
 #
@@ -231,12 +231,13 @@ offers = [offer for offer in offers_for(find("3090")) if offer.per == "card"]
 in_dollars = [offer for offer in offers if offer.price.currency == "USD"]
 loss, first, last = yearly_loss(find("3090"))
 print(f"lost {loss:.0%} of its value each year, from {first.day} to {last.day}")
+print(f"after 3 years {(1 - loss) ** 3:.0%} of its price are left")
 title = "What an RTX 3090 was still worth"
 plot_value(in_dollars, StraightLine(3), Market(3, loss), title=title)
 
 # %% [markdown]
-# With the market's loss in place of zero, a card of your own gets cheaper by nearly half. But nobody promises it: the
-# next card may cost less and do more.
+# What is left need not be paid by the hours of use: the depreciation is smaller by that share. But nobody promises it.
+# The next card may cost less and do more.
 #
 # ## Buy or rent?
 #
@@ -289,7 +290,7 @@ print(f"steady: {steady}\nspot:   {spot}")
 for every in (0.25, 1, 4, 24):
     lost = lost_work(checkpoint_every_h=every, interrupted_every_h=10)
     useful_hour = cost_of(1, rented=Rented(spot.price, lost_work=lost)).total
-    print(f"checkpoint every {every:>5} h: {lost:4.0%} is done twice,", end=" ")
+    print(f"checkpoint every {every:>5} h: {lost:4.0%} is done again,", end=" ")
     print(f"{useful_hour} a useful hour")
 best_h = best_checkpoint_interval(1 / 60, 10)
 print(f"saving takes 1 minute: save every {best_h:.1f} h (Young, 1974)")
