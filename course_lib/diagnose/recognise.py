@@ -91,8 +91,8 @@ class Explanation:
         if not self.known:
             rows = "".join(f"<li>{html.escape(line)}</li>" for line in can_be_read())
             return (
-                "<p>I do not know this text. Paste an error as it was printed, from its first line to its last, or "
-                "what nvidia-smi shows.</p>"
+                "<p>I do not know this text. Paste an error as it was printed, from first line to last, "
+                "or what nvidia-smi shows.</p>"
                 f"<details><summary>All that can be read</summary><ul>{rows}</ul></details>"
             )
         read = "; ".join(f"{html.escape(r.kind)} ({r.where})" for r in self.readings)
