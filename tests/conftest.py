@@ -7,6 +7,7 @@ It sets no time limit an example: a busy machine is no fault of the code.
 
 import multiprocessing
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,3 +25,17 @@ def pytest_configure() -> None:
     if method not in known:
         raise pytest.UsageError(f"COURSE_START_METHOD={method}: this system knows {', '.join(known)}")
     multiprocessing.set_start_method(method, force=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_two_kernels_get_one_port() -> Iterator[None]:
+    """Jupyter chooses the ports of a kernel a second before the kernel listens there: several test processes
+    at once, and what they start, must not be given the same ones meanwhile.
+    """
+    from jupyter_client.connect import LocalPortCache
+
+    from course_lib.train.ranks.meeting_port import meeting_port
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalPortCache, "find_available_port", lambda cache, address: meeting_port(address))
+        yield

@@ -19,12 +19,19 @@ from course_lib.teach.source import read_source
 from course_lib.teach.workspace import FOLDER_VARIABLE, KERNEL_DEFAULTS
 
 CELL_LIMIT_S = 600  # against hanging: a busy machine needs minutes for what else takes seconds
+PORTS = """
+from jupyter_client.connect import LocalPortCache
+from course_lib.train.ranks.meeting_port import meeting_port
+LocalPortCache.find_available_port = lambda cache, address: meeting_port(address)
+"""
+"""As in tests/conftest.py: no other process is given the port of a kernel that starts."""
 
 
 def run_nbval(notebook: Any, folder: Path, name: str = "00_lesson") -> tuple[int, str]:
     """Run a notebook with nbval in a learner's folder; the exit status and what pytest said."""
     (folder / f"{name}.ipynb").write_text(notebook_text(notebook), encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")  # none of this project's settings
+    (folder / "conftest.py").write_text(PORTS, encoding="utf-8")
     environment = {**KERNEL_DEFAULTS, **os.environ, FOLDER_VARIABLE: str(folder), "COURSE_QUICK": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
     ended = subprocess.run(

@@ -174,6 +174,7 @@ def test_a_killed_rank_and_two_nodes_end_with_the_loss_of_an_undisturbed_run(
         "ddp_targets:train_and_be_killed",
         arguments={"arguments": SHORT, "checkpoint": checkpoint},
         max_restarts=1,
+        time_limit_s=600,
         on_line=None,
     )
     assert run.restarts == 1
@@ -238,7 +239,7 @@ def ranks_in(folders: list[Path], arguments: list[str]) -> list[str]:
         for rank, folder in enumerate(folders)
     ]
     try:
-        said = [rank.communicate(timeout=120)[0] for rank in ranks]
+        said = [rank.communicate(timeout=600)[0] for rank in ranks]
     finally:
         for rank in ranks:
             with contextlib.suppress(OSError):
@@ -271,7 +272,7 @@ def run_two_nodes(folder: Path) -> list[tuple[str, str]]:
         )
         for _ in range(2)
     ]
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     try:
         said = [agent.communicate(timeout=deadline - time.monotonic())[0] for agent in agents]
     finally:

@@ -43,7 +43,7 @@ def main(store: str, rank: int, world_size: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=world_size,
-        timeout=datetime.timedelta(seconds=120),
+        timeout=datetime.timedelta(seconds=600),
     )  # fmt: skip
     proofs = {}
     for name, (step, reference) in CASES.items():

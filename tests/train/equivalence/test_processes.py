@@ -32,7 +32,7 @@ def of_two_ranks(tmp_path_factory):
         for rank in range(2)
     ]
     try:
-        printed = [rank.communicate(timeout=240)[0] for rank in ranks]
+        printed = [rank.communicate(timeout=600)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -15,7 +15,7 @@ from course_lib.train.rescue import find_batch_size
 def main(file: str, rank: int, world_size: int, budget: int, what: str) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{file}", rank=rank, world_size=world_size,
-        timeout=datetime.timedelta(seconds=120),
+        timeout=datetime.timedelta(seconds=600),
     )  # fmt: skip
     try:
         with CountedBudget(budget):

@@ -329,7 +329,7 @@ def ranks(folder: Path, what: str, *budgets: int) -> list[dict[str, object]]:
         for rank, budget in enumerate(budgets)
     ]
     try:
-        return [json.loads(process.communicate(timeout=240)[0].splitlines()[-1]) for process in started]
+        return [json.loads(process.communicate(timeout=600)[0].splitlines()[-1]) for process in started]
     finally:
         for process in started:
             process.kill()
