@@ -123,8 +123,21 @@ _NO_FOLDER = fault(
 )
 
 
+_OTHER_FORMAT = fault(
+    "checkpoint.not_a_checkpoint",
+    "torch.load was given a .safetensors file",
+    "Its first bytes are a length, not a pickle: the file may be whole, it is read by another function.",
+    "Load it by safetensors.torch.load_file(path), or let the library do it (use_safetensors=True); look "
+    "whether the name in the config has the right ending.",
+    ("Downloading it again, before its ending was looked at.", "weights_only=False, or encoding='latin1'."),
+    certainty="likely",
+)
+
+
 def _pickle_key(around: Around) -> Told:
     key = re.search(r"invalid\s+load\s+key,\s*'(?P<key>[^'\n]{1,6})'", around.following)
+    if key and key["key"].startswith("\\x") and around.says(".safetensors"):
+        return Told(_OTHER_FORMAT, {"first_byte": key["key"]})
     return _by_first_byte(key["key"] if key else None)
 
 

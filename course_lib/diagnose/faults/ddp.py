@@ -1,8 +1,10 @@
 """What does DistributedDataParallel complain about: parameters, devices, models that differ?"""
 
 import re
+from dataclasses import replace
 from typing import Any
 
+from course_lib.diagnose.faults.tracebacks import raised
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
 
@@ -179,7 +181,21 @@ _LAUNCHER_KEYS = fault(
 
 
 def _replica(around: Around) -> Told | None:
-    return None if around.figures["replica"] is None else Told(_REPLICA)
+    if around.figures["replica"] is None:
+        return None
+    inner = next((error for error in raised(around.paste) if not error.secondary), None)
+    if inner is None or not inner.where:
+        return Told(_REPLICA)
+    figures = {"raised": str(inner), "where": inner.where}
+    return Told(
+        replace(
+            _REPLICA,
+            summary=f"{_REPLICA.summary}, at {inner.where}: {str(inner)[:120]}",
+            remedies=(f"Look at {inner.where} first. {_REPLICA.remedies[0]}",),
+            evidence=evidence_of(figures),
+        ),
+        figures,
+    )
 
 
 _OTHER_BACKEND = fault(

@@ -26,7 +26,7 @@ _LEVELS = {
     "dataloader.worker_died_unknown": 2,
     "dataloader.error_in_dataset": 2,
     "dataloader.pin_memory_thread_died": 2,
-    "dataloader.worker_aborted": 2,
+    "dataloader.worker_aborted": 1,
     "dataloader.child_got_nothing": 2,
     "dataloader.child_died_at_start": 2,
     "dp.error_in_a_replica": 2,

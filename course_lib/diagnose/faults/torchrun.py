@@ -59,6 +59,10 @@ _SPAWNED = re.compile(
 _BY = re.compile(
     r"terminated\s*by\s*signal\s*(?P<name>SIG[A-Z]{2,6})|exited\s*on\s*signal\s*(?P<number>\d{1,3})\s*\("
 )
+_CHILD = re.compile(  # Lightning's watcher
+    r"(?:\[rank:\s*(?P<rank>\d{1,6})\]\s*)?Child\s*process\s*with\s*PID\s*(?P<pid>\d{1,10})\s*terminated\s*with"
+    r"\s*code\s*(?P<code>-?\d{1,10})"
+)
 _GOT = re.compile(r"Process\s*(?P<pid>\d{1,10})\s*got\s*signal:\s*(?P<number>\d{1,3})")
 _CPU_MEMORY = re.compile(r"CPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
 _GPU_MEMORY = re.compile(r"GPU\s+memory\s+usage:\s*(\d{1,9}(?:\.\d{1,3})?)\s*MB", re.IGNORECASE)
@@ -99,7 +103,7 @@ def _ended(text: str) -> Ended:
         # Other processes of the report have other signals: only this one's code counts.
         return Ended(first.exitcode, _NAMES.get(-first.exitcode), first.rank, first.local_rank, first.pid)
     cause = max(text.find("Root Cause"), text.find("RootCause"))
-    others = [pattern.search(text) for pattern in (_GOT, _DIED, _SPAWNED, _BY)]
+    others = [pattern.search(text) for pattern in (_GOT, _DIED, _SPAWNED, _BY, _CHILD)]
     sent = _SIGNAL.search(text, max(cause, 0)) or _SIGNAL.search(text)
     code = _CODE.search(text)
     found: dict[str, str] = {}
@@ -241,6 +245,7 @@ WORDINGS = (
             "exited on signal",
             "terminated with the following error",
             "terminated with exit code",
+            "terminated with code",
             "SignalException",
             "Root Cause (first observed failure)",
             "returned non-zero exit status",

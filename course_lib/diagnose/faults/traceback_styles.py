@@ -34,7 +34,10 @@ _OLD_FRAME = re.compile(
     r"^(?P<path>[^\s(][^()\n]{0,400}?\.pyx?|<ipython-input-\d{1,6}[^>\n]{0,80}>)\sin\s(?P<name>[\w.]{1,120}|<[^>\n]{1,40}>)"
 )
 _IN_A_CELL = re.compile(r"<ipython-input-(?P<number>\d{1,6})|ipykernel_\d{1,12}[/\\]")
-_LOGGED_HEADER = re.compile(r"^(?P<prefix>\S.{0,200}?\s)(?=\s{0,8}Traceback \(most recent call last\):)")
+_LOGGED_HEADER = re.compile(
+    rf"^(?P<prefix>\S.{{0,200}}?\s)(?=\s{{0,8}}(?:[{_CORNERS}]-{{1,200}}\s?)?Traceback \(most recent call"
+    r" last\))"
+)
 _LOGGED_FRAME = re.compile(r'^(?P<prefix>\S.{0,200}?\s)(?=\s{1,8}File "[^"\n]{1,400}", line \d)')
 _RANK = "[rank"
 _GROUP = re.compile(r"^\s*\+(?:\s(?:\|\s)?Exception Group Traceback \(most|-[+-]{0,4}-{2,80})")
@@ -97,8 +100,12 @@ def plain_lines(paste: Paste) -> Iterator[tuple[str, str]]:
     box: _Box | None = None
     cells: dict[str, _Cell] = {}
     prefixes: dict[str, str] = {}
-    for label, whole in paste.labelled_lines:
-        text, key = whole[:_LONGEST_LINE], label.strip()
+    for margin, whole in paste.labelled_lines:
+        label, text = margin, whole[:_LONGEST_LINE]
+        text = _without_log_prefix(text, label.strip(), prefixes)
+        if text[:1] == "|":  # a box behind the prefix
+            label, text = f"{label}|", text[1:].removeprefix(" ")
+        key = label.strip()
         if box is not None and key.endswith("|") and key[:-1].strip() == box.label.strip():
             yield box.label, box.line(text)
         elif box is not None and key == box.label.strip() and _BOTTOM.match(text):
@@ -118,7 +125,7 @@ def plain_lines(paste: Paste) -> Iterator[tuple[str, str]]:
         elif _GROUP.match(text):
             yield label, ""
         else:
-            yield label, _without_log_prefix(text, key, prefixes)
+            yield label, text
 
 
 def _without_log_prefix(text: str, key: str, prefixes: dict[str, str]) -> str:
@@ -127,8 +134,10 @@ def _without_log_prefix(text: str, key: str, prefixes: dict[str, str]) -> str:
     if _RANK in text:
         return text  # the rank is the printer's own label, whatever stands before it
     if _HEADER_WORDS in text:
-        found = _LOGGED_HEADER.match(text)
         prefixes.pop(key, None)
+        if _BOXED_HEADER.match(text) or _CELL_HEADER.match(text):
+            return text
+        found = _LOGGED_HEADER.match(text)
     elif 'File "' in text and key not in prefixes:
         found = _LOGGED_FRAME.match(text)
     if found:

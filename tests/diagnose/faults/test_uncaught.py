@@ -93,6 +93,8 @@ def logged(text: str, prefix: str) -> str:
         "\x1b[0;31m" + IPYTHON_NEW.replace("---->", "\x1b[0;32m---->\x1b[0m"),
         RICH,
         "│ │ 3 │ x = 1 │\n" + RICH,
+        logged(RICH, "2026-03-04 10:11:1{} | ERROR | stderr | "),
+        "\n".join(line.strip() for line in PLAIN.format(error=ERROR).split("\n")),
         RICH.replace("╭", "+").replace("╰", "+").replace("─", "-").replace("│", "|"),
         "FutureWarning: `torch.cuda.amp.autocast(args...)` is deprecated.\n" + PLAIN.format(error=ERROR),
     ],

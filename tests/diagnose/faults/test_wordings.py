@@ -817,6 +817,11 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         {},
     ),
     (
+        "torch.load('net.safetensors')\n_pickle.UnpicklingError: invalid load key, '\\xd8'.",
+        "checkpoint.not_a_checkpoint",
+        {"first_byte": "\\xd8"},
+    ),
+    (
         "TypeError: Expected state_dict to be dict-like, got <class 'models.Net'>.",
         "checkpoint.not_a_state_dict",
         {"found": "models.Net"},
@@ -869,7 +874,19 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "ddp.secondary_failure",
         {},
     ),
+    (
+        "Traceback (most recent call last):\nValueError: Caught ValueError in replica 1 on device 1.\n"
+        'Original Traceback (most recent call last):\n  File "/home/me/net.py", line 8, in forward\n'
+        "    go(x)\nValueError: the sum of nothing",
+        "dp.error_in_a_replica",
+        {"replica": 1, "raised": "ValueError: the sum of nothing", "where": "net.py, line 8, in forward"},
+    ),
     # ends of a job
+    (
+        "[rank: 2] Child process with PID 4711 terminated with code -9. Forcefully terminating all others",
+        "host_oom_killer",
+        {"rank": 2, "pid": 4711, "exitcode": -9, "signal": "SIGKILL"},
+    ),
     (
         "slurmstepd: error: *** STEP 71.0 ON n7 CANCELLED AT 2026-01-30T12:39:21 ***",
         "slurm.ended_the_job",
