@@ -80,7 +80,7 @@ class Finding:
             lines.append("  Would not help:")
             lines.extend(_wrap(advice, width, "    - ", "      ") for advice in self.not_helpful)
         if self.evidence:
-            lines.append("  Figures: " + "; ".join(f"{e.what} {e.value}" for e in self.evidence))
+            lines.append("  Figures: " + "; ".join(f"{e.what}: {e.value}" for e in self.evidence))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -97,7 +97,7 @@ class Finding:
                 rows = "".join(f"<li>{html.escape(item)}</li>" for item in items)
                 parts.append(f"<div><i>{title}:</i><ul style='margin:0'>{rows}</ul></div>")
         if self.evidence:
-            figures = "; ".join(f"{html.escape(e.what)} {html.escape(e.value)}" for e in self.evidence)
+            figures = "; ".join(f"{html.escape(e.what)}: {html.escape(e.value)}" for e in self.evidence)
             parts.append(f"<div><small>Figures: {figures}</small></div>")
         return f"<div style='margin:0.5em 0'>{''.join(parts)}</div>"
 

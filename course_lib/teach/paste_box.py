@@ -29,7 +29,9 @@ class PasteBox:
         self._function = function
         self.errors: list[str] = []
         self.text = ipywidgets.Textarea(
-            placeholder=invitation, layout=ipywidgets.Layout(width="95%", height="10em")
+            placeholder=invitation,
+            layout=ipywidgets.Layout(width="95%", height="10em"),
+            style={"font_size": "12px"},  # a table of 91 columns fits
         )
         self.button = ipywidgets.Button(description="Explain", button_style="primary")
         self.answer = ipywidgets.HTML()

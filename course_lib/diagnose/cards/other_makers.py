@@ -22,14 +22,14 @@ def other_makers(status: GpuStatus) -> Iterator[Finding]:
         return
     maker, command = _TOOLS[status.source]
     figures = evidence(status)
-    full = "; ".join(f"{name} {share}" for name, share in status.trouble.items())
+    full = ", ".join(f"{name} {share}" for name, share in status.trouble.items())
     told = "part of it can be read" if figures else "its figures are not read"
     yield Finding(
         id="smi.not_nvidia",
         summary=f"This is {status.source}, of {maker} cards: {told}",
         why="The checks on cards here know NVIDIA's figures, so no verdict is made from these"
         + (", only what stands in the text is shown." if figures else ".")
-        + f" {full}".rstrip(),
+        + (f" Also told: {full}." if full else ""),
         remedies=(f"For who holds how much: {command}.",),
         not_helpful=("nvidia-smi: it knows nothing of these cards.",),
         evidence=figures,

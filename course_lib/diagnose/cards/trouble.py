@@ -26,7 +26,7 @@ def trouble(status: GpuStatus) -> Iterator[Finding]:
             yield finding
     for gpu in status.gpus:
         if len(gpu.unreadable) >= 3:
-            yield _lost(status, f"GPU {gpu.index}: {', '.join(gpu.unreadable)} cannot be read")
+            yield _lost(status, f"{', '.join(gpu.unreadable)} cannot be read", f"GPU {gpu.index}")
         elif gpu.unreadable:
             yield Finding(
                 id="smi.sensor_error",
@@ -59,11 +59,11 @@ def _finding(status: GpuStatus, name: str, line: str) -> Finding | None:
     return Finding(identifier, summary, why, (first,), (no_help,), (Evidence("line", line),))
 
 
-def _lost(status: GpuStatus, line: str) -> Finding:
+def _lost(status: GpuStatus, line: str, card: str = "The card") -> Finding:
     where = f" at {status.pci_bus_id}" if status.pci_bus_id else ""
     return Finding(
         id="hardware.gpu_lost",
-        summary=f"The card{where} has dropped off the bus",
+        summary=f"{card}{where} has dropped off the bus",
         why="The driver can no longer talk to it (power, heat, riser, driver). The training code is not "
         "the cause; the process hangs or dies with an unknown error.",
         remedies=(
@@ -71,7 +71,7 @@ def _lost(status: GpuStatus, line: str) -> Finding:
             "the power limit as a test.",
         ),
         not_helpful=("Debugging the training loop.", "A smaller batch size."),
-        evidence=(Evidence("line", line),),
+        evidence=(Evidence("line" if card == "The card" else card, line),),
     )
 
 
