@@ -10,7 +10,7 @@ The others, in the order in which an answer passes through them:
 - ``registry``: from an id to its exercise
 - ``exercise``: what an exercise is
 - ``checkers``, ``cases``, ``values``: the words in which a check is written
-- ``proved_step``: the check of a whole training step
+- ``proved_step``, ``first_step``: the check of a whole training step, and what comes before its time
 - ``guard``, ``time_limit``: the learner's function, run safely
 - ``result``, ``panel``: what the learner sees
 - ``progress``: what is kept

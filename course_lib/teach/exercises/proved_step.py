@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from course_lib.errors import CourseError
 from course_lib.teach.exercises.cases import STILL_DOTS, holds_dots, sentence
 from course_lib.teach.exercises.exercise import Assessment
+from course_lib.teach.exercises.first_step import import_what_a_first_step_imports
 from course_lib.teach.exercises.guard import why_not_callable
 from course_lib.teach.exercises.result import Outcome
 from course_lib.teach.exercises.time_limit import TimeUp, call_within
@@ -39,6 +40,7 @@ class ProvedStep:
         why_not = why_not_callable(answer, self.name, self.parameters)
         if why_not or not callable(answer):
             return Assessment(Outcome.NOT_YET, why_not)
+        import_what_a_first_step_imports()
         printed = io.StringIO()
         try:
             for reference in self.references:

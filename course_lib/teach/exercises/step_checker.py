@@ -14,6 +14,7 @@ from typing import Any
 
 from course_lib.teach.exercises.cases import STILL_DOTS, holds_dots, sentence
 from course_lib.teach.exercises.exercise import Assessment, WrongAnswer
+from course_lib.teach.exercises.first_step import import_what_a_first_step_imports
 from course_lib.teach.exercises.guard import run_guarded, why_not_callable
 from course_lib.teach.exercises.result import Outcome
 
@@ -165,8 +166,7 @@ class StepChecker:
         why_not = why_not_callable(answer, "mended_step", parameters)
         if why_not or not callable(answer):
             return Assessment(Outcome.NOT_YET, why_not)
-        import torch  # noqa: F401  # here, as a first import inside of the guard would use up its time
-
+        import_what_a_first_step_imports()
         run = run_guarded(lambda: _run(answer), {}, limit_s=10.0)
         if run.fault is not None:
             outcome = Outcome.NOT_ATTEMPTED if run.fault.kind == "dots" else Outcome.NOT_YET
