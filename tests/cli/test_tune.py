@@ -96,7 +96,7 @@ def test_the_settings_stand_on_top(folder: Path, capsys: pytest.CaptureFixture[s
         ("tune_data:number", "is of type int"),
         ("nowhere/tune_data.py:train_set", "There is no file nowhere/tune_data.py"),
         ("tune_leaves:train_set", "cannot be imported here (it called sys.exit(4))"),
-        ("os:sep", "A str cannot be loaded from"),
+        ("os:sep", "type str cannot be loaded from"),
     ],
 )
 def test_what_names_no_data_set_is_told(

@@ -132,7 +132,8 @@ def _check_loader(loader: Any) -> None:
     is_data = hasattr(loader, "__getitem__") and hasattr(loader, "__len__")
     if is_data or isinstance(loader, Dataset) or not hasattr(loader, "__iter__"):
         raise CourseError(
-            f"A {type(loader).__name__} gives no batches: give a DataLoader, or a list of batches."
+            f"An object of type {type(loader).__name__} gives no batches: give a DataLoader, or a list of "
+            "batches."
         )
 
 

@@ -99,8 +99,8 @@ class Source:
         is_data = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
         if not is_data or isinstance(dataset, str | bytes | dict):
             raise CourseError(
-                f"A {type(dataset).__name__} cannot be loaded from: give a data set with __getitem__ and "
-                "__len__, an IterableDataset, or a DataLoader."
+                f"An object of type {type(dataset).__name__} cannot be loaded from: give a data set with "
+                "__getitem__ and __len__, an IterableDataset, or a DataLoader."
             )
         if len(dataset) == 0:
             raise CourseError("The data set is empty: give one with at least one sample.")
