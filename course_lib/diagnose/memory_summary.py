@@ -9,7 +9,7 @@ off, indented, or printed by a logger; what is not there stays None.
 import html
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from course_lib.diagnose.paste import Paste
@@ -39,6 +39,7 @@ _LABELS = {
     "oversize gpu segments": "oversize_segments",
 }
 _POOLS = {"from large pool": "large_pool", "from small pool": "small_pool"}
+_ESCAPED = "|\\n|"
 _LONGEST_TABLE = 120  # lines
 
 _STAT = re.compile(
@@ -121,6 +122,11 @@ def _known(number: int | None) -> str:
 
 def memory_summaries(paste: Paste) -> list[MemorySummary]:
     """All tables and all sets of statistics in the text, in the order in which they stand."""
+    if (place := paste.text.find(_ESCAPED)) >= 0:
+        # From a log or a notebook in JSON: the whole table stands on one line.
+        line = paste.line_of(place)
+        inner = memory_summaries(Paste.of(paste.text.replace("\\n", "\n")))
+        return [replace(summary, first_line=line, last_line=line) for summary in inner]
     found = [*_tables(paste), *_statistics(paste)]
     return sorted(found, key=lambda summary: summary.first_line)
 

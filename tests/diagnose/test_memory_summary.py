@@ -1,5 +1,6 @@
 """Tables and statistics of every release, whole and damaged, and what they say."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,6 +152,14 @@ def test_a_table_that_is_cut_before_the_gaps() -> None:
     assert later.id == "oom.capacity"
     assert "little of it is gaps" not in later.why
     assert diagnose(replace(cut, ooms=0)).id == "memory.cached"
+
+
+def test_a_table_on_one_line_of_a_log_in_json() -> None:
+    plain = sample("summary_112.txt")
+    text = 'started\n{"error": ' + json.dumps(plain) + "}\n"
+    (inner,) = memory_summaries(Paste.of(text))
+    assert (inner.first_line, inner.last_line) == (2, 2)
+    assert replace(inner, first_line=1, last_line=1) == replace(one(plain), first_line=1, last_line=1)
 
 
 def test_sums_over_a_life_are_never_a_size() -> None:

@@ -265,6 +265,27 @@ def test_a_limit_is_named_although_much_is_free() -> None:
     assert "set_per_process_memory_fraction" in finding.remedies[0]
 
 
+def test_a_limit_is_not_what_stops_a_request_beyond_the_card() -> None:
+    finding = diagnose(old("24.00 GiB", "8.00 GiB", "200.00 MiB", "6.70 GiB", "220.00 MiB", limit="6.80 GiB"))
+    assert finding.id == "oom.single_request_too_large"
+
+
+def test_memory_that_graphs_hold_is_freed_by_fewer_graphs() -> None:
+    text = (
+        "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 47.53 GiB of which "
+        "1.00 MiB "
+        "is free. Of the allocated memory 46.90 GiB is allocated by PyTorch, with {} allocated in private "
+        "pools "
+        "(e.g., CUDA Graphs), and 150.00 MiB is reserved by PyTorch but unallocated."
+    )
+    many, few = (
+        diagnose(allocator_messages(Paste.of(text.format(size)))[0]) for size in ("44.00 GiB", "1.00 GiB")
+    )
+    assert many.id == few.id == "oom.capacity"
+    assert "CUDA graphs" in str(many.first_remedy)
+    assert "batch" in str(few.first_remedy)
+
+
 _GIB = st.floats(0.01, 300).map(lambda gib: f"{gib:.2f} GiB")
 
 

@@ -1,5 +1,8 @@
 """Every era's wording gives its figures, broken by a terminal or not, and no figure is invented."""
 
+import textwrap
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,6 +91,16 @@ def test_a_limit_of_one_block_is_read_with_its_figures() -> None:
     assert str(message.tried_to_allocate) == "5.10 GiB"
     assert str(message.reserved_total) == "2.50 GiB"
     assert message.exception == "RuntimeError"
+
+
+@pytest.mark.parametrize("text", [V21, V25_GRAPHS])
+@pytest.mark.parametrize("width", [70, 90, 131])
+def test_a_message_kept_in_a_comment(text: str, width: int) -> None:
+    lines = textwrap.wrap(text, width)
+    comment = one("x = 1\n" + "\n".join(f"# {line}" for line in lines))
+    assert comment.first_line == 2
+    assert comment.last_line <= 1 + len(lines)
+    assert replace(comment, first_line=1, last_line=1) == replace(one(text), first_line=1, last_line=1)
 
 
 @pytest.mark.parametrize("text", [V14, V113, V21, HIP])

@@ -55,6 +55,7 @@ _CLAUSES = {
         "hint": r"Ifreserved(?:butunallocated)?memoryis",
     }.items()
 }
+_COMMENTED = re.compile(r"^[ \t]{0,40}#{1,3}(?=[ \t])", re.MULTILINE)
 _GAP = 160  # a clause may stand this far behind the one before, e.g. after words that somebody has put in
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception))\s*:\s*$")
 _RANK = re.compile(r"\[rank(\d{1,5})\]")
@@ -126,6 +127,10 @@ class AllocatorMessage:
 
 def allocator_messages(paste: Paste) -> list[AllocatorMessage]:
     """All messages of caching allocators in the text, each once."""
+    if _COMMENTED.search(paste.text) and _ANCHOR.search(
+        paste.squeezed
+    ):  # a message that was kept in a comment goes on behind the next "#"
+        paste = Paste.of(_COMMENTED.sub(lambda match: " " * len(match.group()), paste.text))
     messages: list[AllocatorMessage] = []
     for message in _all_messages(paste):
         known = next((i for i, m in enumerate(messages) if _same_event(m, message)), None)

@@ -58,8 +58,9 @@ def ranks_on_one_card(message: AllocatorMessage, sums: Arithmetic) -> Finding | 
 def process_limit(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
     """The process has a limit of its own, and the request would pass it."""
     allowed, tried = message.mib("allowed"), message.mib("tried_to_allocate")
-    if allowed is None or tried is None:
-        return None
+    total = message.mib("total_capacity")
+    if allowed is None or tried is None or (total is not None and tried >= total):
+        return None  # what the whole card could not give is no question of the limit
     reserved = message.mib("allocated") if sums.reserved_total_mib is None else sums.reserved_total_mib
     free, slack = message.mib("free"), sums.reserved_unallocated_mib
     if free is not None and free < tried and (reserved is None or reserved + tried <= allowed):
@@ -76,7 +77,7 @@ def process_limit(message: AllocatorMessage, sums: Arithmetic) -> Finding | None
         id="oom.process_limit",
         summary=f"This process may use {message.allowed} only, and has reached that limit",
         why=f"The process is limited to {message.allowed} (set_per_process_memory_fraction, or the part of "
-        f"the card it was given); {message.tried_to_allocate} more would pass it.{held}{room}{inside}",
+        f"the card it was given); {message.tried_to_allocate} more would pass it.{held}{inside}{room}",
         remedies=(
             "Raise or remove the limit: look for torch.cuda.set_per_process_memory_fraction, for "
             "PYTORCH_CUDA_ALLOC_CONF with per_process_memory_fraction, or for the scheduler that sets it.",

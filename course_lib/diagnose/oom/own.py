@@ -21,6 +21,12 @@ from course_lib.diagnose.size import show_mib
 _ONE_REQUEST_IS_LARGE = 0.5  # of the card
 _SLACK_MATTERS = 0.05  # slack below a twentieth of the card is rounding, not fragmentation
 _LARGE_SLACK_MIB = 1024.0
+_MOSTLY_GRAPHS = 0.5  # of what is in use
+_FEWER_GRAPHS = (
+    "Capture fewer CUDA graphs, or none: torch.compile without mode='reduce-overhead' or 'max-autotune' "
+    "(each new "
+    "shape is captured again: mark it dynamic, or pad), enforce_eager or fewer capture sizes in a server."
+)
 
 
 def single_request(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
@@ -165,6 +171,9 @@ def capacity(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
     pools = message.mib("private_pools")
     if pools is not None and pools >= 0.1 * total:
         why += f" {message.private_pools} of it sits in private pools (CUDA graphs), which cannot be shared."
+    graphs = ()
+    if pools is not None and pools >= _MOSTLY_GRAPHS * allocated:
+        graphs = (_FEWER_GRAPHS,)
     step = " It misses by little, so a small step is enough." if small else ""
     loading = (
         " If it fails while the model is loaded, before the first step: quantise, offload or shard the "
@@ -177,6 +186,7 @@ def capacity(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
         summary=f"{device(message)} is really full",
         why=why,
         remedies=(
+            *graphs,
             f"Lower the peak: {LOWER_PEAK}, an optimizer with smaller state.{step}{loading}",
             *([f"See with {process_lister(message)} who else is on the card."] if rest else []),
             "Foresee it: predict the plan's memory for this card before the next run.",
