@@ -127,9 +127,8 @@ class AllocatorMessage:
 
 def allocator_messages(paste: Paste) -> list[AllocatorMessage]:
     """All messages of caching allocators in the text, each once."""
-    if _COMMENTED.search(paste.text) and _ANCHOR.search(
-        paste.squeezed
-    ):  # a message that was kept in a comment goes on behind the next "#"
+    # A message that was kept in a comment goes on behind the next "#".
+    if _COMMENTED.search(paste.text) and _ANCHOR.search(paste.squeezed):
         paste = Paste.of(_COMMENTED.sub(lambda match: " " * len(match.group()), paste.text))
     messages: list[AllocatorMessage] = []
     for message in _all_messages(paste):

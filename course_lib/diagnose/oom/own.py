@@ -171,9 +171,7 @@ def capacity(message: AllocatorMessage, sums: Arithmetic) -> Finding | None:
     pools = message.mib("private_pools")
     if pools is not None and pools >= 0.1 * total:
         why += f" {message.private_pools} of it sits in private pools (CUDA graphs), which cannot be shared."
-    graphs = ()
-    if pools is not None and pools >= _MOSTLY_GRAPHS * allocated:
-        graphs = (_FEWER_GRAPHS,)
+    graphs = [_FEWER_GRAPHS] if pools is not None and pools >= _MOSTLY_GRAPHS * allocated else []
     step = " It misses by little, so a small step is enough." if small else ""
     loading = (
         " If it fails while the model is loaded, before the first step: quantise, offload or shard the "
