@@ -23,7 +23,7 @@ def run(*command: str, folder: Path | None = None) -> subprocess.CompletedProces
         check=False,
         encoding="utf-8",
         errors="replace",
-        timeout=600,
+        timeout=3000,
     )
 
 

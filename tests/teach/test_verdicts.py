@@ -117,7 +117,7 @@ def test_a_notebook_shows_each_verdict_once_and_its_data_are_found_again() -> No
         ),
         nbformat.v4.new_code_cell("judge('oom.cache', 'fails', number=0, unit='bytes freed');"),
     ]
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
     found = judgements_in(nbformat.reads(nbformat.writes(notebook), as_version=4))
     assert [(j.claim_id, j.verdict, j.number, j.unit) for j in found] == [
         ("loading.workers", Verdict.HOLDS_WHEN, 2.5, ""),

@@ -1,7 +1,9 @@
 """Data sets for the tests, importable so that workers can be started anew."""
 
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -57,6 +59,15 @@ class Everything(IterableDataset[Tensor]):
         for index in range(200):
             time.sleep(0.005)
             yield torch.tensor([float(index)])
+
+
+class Signing(Sleeping):
+    """Each worker leaves a file with its number in the current folder."""
+
+    def __getitem__(self, index: int) -> Tensor:
+        if get_worker_info() is not None:
+            Path(f"{os.getpid()}.worker").touch()
+        return super().__getitem__(index)
 
 
 class StuckInWorkers(Sleeping):
