@@ -5,8 +5,9 @@ function from a Paste to Readings. Each kind looks for its own marks, so one pas
 """
 
 import html
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from course_lib.diagnose import cards, faults, memory_growth, memory_verdict, oom
@@ -15,6 +16,9 @@ from course_lib.diagnose.finding import WIDTH, Finding, Reading
 from course_lib.diagnose.oom import bare, host, mps
 from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.together import together
+
+
+_END_OF_STRING = re.compile(r'(?<!\\)"')
 
 
 class Kind(NamedTuple):
@@ -110,7 +114,18 @@ def explain(text: str) -> Explanation:
 
     Raises CourseError for a text that is too long. The text is data: nothing in it is run.
     """
-    paste = Paste.of(text)
+    readings = _readings(Paste.of(text))
+    if not readings and (place := text.find("\\n")) >= 0:
+        # A log or a notebook in JSON: a whole traceback stands in one string.
+        line = text.count("\n", 0, place) + 1
+        plain = _END_OF_STRING.sub("\n", text)
+        plain = plain.replace("\\n", "\n").replace('\\"', '"').replace("\\u001b", "\x1b")
+        readings = [replace(r, first_line=line, last_line=line) for r in _readings(Paste.of(plain))]
+    return Explanation(tuple(readings), together(readings))
+
+
+def _readings(paste: Paste) -> list[Reading]:
+    """What each kind reads in the paste, in the order of the text."""
     readings: list[Reading] = []
     for kind in KINDS:
         if kind.read is bare.read and any(r.kind == oom.KIND for r in readings):
@@ -119,4 +134,4 @@ def explain(text: str) -> Explanation:
     readings.extend(rank_errors.read(paste, readings))
     readings.extend(uncaught.read(paste, readings))
     readings.sort(key=lambda reading: reading.first_line)
-    return Explanation(tuple(readings), together(readings))
+    return readings

@@ -1,6 +1,7 @@
 """An error that no reader knows is named with its place, in whatever style its traceback is printed."""
 
 import asyncio
+import json
 import traceback
 from pathlib import Path
 
@@ -107,6 +108,13 @@ def test_each_style_gives_the_error_and_the_line_of_the_learner(text: str) -> No
     assert str(first.first_remedy).startswith(f"Look at {HERE}. Print the keys")
     figures = next(r.figures for r in explanation.readings if r.findings == (first,))
     assert figures == {"raised": ERROR, "where": HERE}
+
+
+def test_a_traceback_on_one_line_of_a_log_in_json() -> None:
+    text = 'started\n{"level": "error", "exc": ' + json.dumps(PLAIN.format(error=ERROR)) + "}\nended"
+    (reading,) = explain(text).readings
+    assert reading.findings[0].summary == f"Python raised {ERROR} at {HERE}"
+    assert (reading.first_line, reading.last_line) == (2, 2)
 
 
 def test_an_error_in_a_cell_of_a_notebook() -> None:
