@@ -40,7 +40,7 @@ STOPS: tuple[Stop, ...] = (
     Stop(3, "precision", "Half the bytes", "how 16-bit numbers make a step faster and smaller"),
     Stop(4, "loading", "Feed the card", "how to stop the card from waiting for data"),
     Stop(5, "accumulation", "A large batch from small ones", "how to train with a batch that does not fit"),
-    Stop(6, "oom", "Out of memory", "what to do when memory runs out"),
+    Stop(6, "oom", "When memory runs out", "what fills the memory, and what to do in which order"),
     Stop(7, "health", "Are the cards healthy?", "what nvidia-smi says, and what it does not"),
     Stop(8, "curves", "Read the loss", "what a loss curve asks you to change"),
     Stop(9, "cost", "What does it cost?", "hours, energy and money of a training run"),
@@ -93,7 +93,12 @@ def where_next(split: Split, *, out_of_memory: bool = False) -> Signpost:
 
     Returns:
         A signpost to lesson 06 (memory), 04 (the step waits for data or transfer) or 03 (it computes).
+
+    Raises:
+        CourseError: ``split`` is not a measured step.
     """
+    if not hasattr(split, "shares"):
+        raise CourseError(f"A measured step is needed, as measure_split() returns it, not {split!r}.")
     waiting = split.shares.get("data", 0.0) + split.shares.get("transfer", 0.0)
     if out_of_memory:
         reason, word = "A step that does not fit cannot be made faster: make it fit first.", "oom"

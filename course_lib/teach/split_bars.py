@@ -67,8 +67,8 @@ def plot_split(
     Raises:
         CourseError: there is no split, or one does not know its batch size and ``per`` is "sample".
     """
-    named = {"": splits} if isinstance(splits, StepSplit) else dict(splits)
-    if not named:
+    named = {"": splits} if isinstance(splits, StepSplit) else splits
+    if not isinstance(named, Mapping) or not named:
         raise CourseError("There is no split to draw: give a StepSplit, or several by name.")
     kinds: Mapping[str, How] = dict.fromkeys(named, how) if isinstance(how, str) else how
     longest = max(_seconds(name, split, per) for name, split in named.items())

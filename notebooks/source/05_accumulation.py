@@ -454,5 +454,5 @@ prove(my_epoch, Reference(accumulation_steps=4))
 # 2. **Once a window**: unscale, clip, update, `zero_grad`, scheduler, and the exchange between ranks.
 # 3. **Accumulation buys memory and saves no work.** And do not trust a loop that runs: prove it.
 #
-# **Where to go next.** Memory is still short: lesson 06, *Out of memory*. It fits and is slow: lesson 03, *Half the
-# bytes*. `!course progress` shows the exercises that you have passed.
+# **Where to go next.** Memory is still short: lesson 06, *When memory runs out*. It fits and is slow: lesson 03,
+# *Half the bytes*. `!course progress` shows the exercises that you have passed.

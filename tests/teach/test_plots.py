@@ -151,8 +151,9 @@ def test_no_time_at_all_is_drawn_as_that() -> None:
     picture = plot_split(StepSplit.from_seconds())
     assert segments(picture) == []
     assert "no time at all" in words_of(picture)
-    with pytest.raises(CourseError, match="no split"):
-        plot_split({})
+    for nothing in ({}, 3, None):
+        with pytest.raises(CourseError, match="no split"):
+            plot_split(nothing)
 
 
 def test_the_alternative_text_tells_the_numbers_and_is_escaped() -> None:

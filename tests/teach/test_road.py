@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from course_lib.errors import CourseError
 from course_lib.teach import road
+from course_lib.teach.lessons import lessons
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,18 @@ def test_waiting_decides(data: float, transfer: float) -> None:
     split = FakeSplit({"data": data, "transfer": transfer, "forward": 1 - waiting})
     expected = "loading" if waiting >= road.STARVED_SHARE else "precision"
     assert road.where_next(split).stop.word == expected
+
+
+def test_each_stop_is_called_as_its_lesson() -> None:
+    titles = {stop.name: stop.title for stop in road.STOPS}
+    assert {lesson.name: titles[lesson.name] for lesson in lessons()} == {
+        lesson.name: lesson.title for lesson in lessons()
+    }
+
+
+def test_what_is_no_measured_step_is_told() -> None:
+    with pytest.raises(CourseError, match="not 3"):
+        road.where_next(3)
 
 
 def test_memory_comes_first() -> None:
