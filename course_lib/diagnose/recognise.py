@@ -17,7 +17,6 @@ from course_lib.diagnose.oom import bare, host, mps
 from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.together import together
 
-
 _END_OF_STRING = re.compile(r'(?<!\\)"')
 
 
