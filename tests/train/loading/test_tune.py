@@ -303,7 +303,7 @@ class TestPrefetcher:
         before = threading.active_count()
         for _ in Prefetcher(iter(int, 1)):  # endless
             break
-        assert threading.active_count() == before
+        assert threading.active_count() <= before
 
     def test_bad_input(self) -> None:
         with pytest.raises(CourseError, match="ahead"):
