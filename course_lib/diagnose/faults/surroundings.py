@@ -24,7 +24,8 @@ _VERSION = re.compile(
     re.IGNORECASE,
 )
 _EPOCH = re.compile(
-    r"\bepochs?\s*[:=#\[(]*\s*(?P<number>\d{1,6})|\b(?P<nth>\d{1,3})(?:st|nd|rd|th)\s+epoch\b"
+    # "epochs" and "--epoch" say how many there are to be
+    r"(?<![\w-])epoch\s*[:=#\[(]*\s*(?P<number>\d{1,6})|\b(?P<nth>\d{1,3})(?:st|nd|rd|th)\s+epoch\b"
     r"|\b(?P<ordinal>[a-z]{3,12})\s+epoch\b",
     re.IGNORECASE,
 )

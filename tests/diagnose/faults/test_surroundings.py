@@ -64,6 +64,8 @@ def test_versions_and_progress() -> None:
     assert surroundings.last_batch(paste, end) == 4411
     nothing = Paste.of("it failed")
     assert surroundings.last_epoch(nothing) is None
+    asked_for = Paste.of("Epoch: [7][3/100] loss 0.2\nKilled  python train.py --epochs 400 --epoch 90")
+    assert surroundings.last_epoch(asked_for) == 7
     assert surroundings.last_epoch(Paste.of("During the fifth epoch it died")) == 5
     assert surroundings.last_step(nothing, 9) is None
 
