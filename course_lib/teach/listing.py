@@ -170,7 +170,7 @@ def run_listing(folder: Path, nproc: int = 2, *, on_line: OnLine | None = print_
         "course_lib.train.ranks.listing_rank:run_versions",
         nproc,
         arguments={"files": files, "ports": ports},
-        time_limit_s=90,
+        time_limit_s=300,
         on_line=on_line,
     )
     return tuple(

@@ -8,6 +8,7 @@ from course_lib.teach.lessons import Lesson, lessons
 from course_lib.teach.running.run import LessonRun, problems_of, run_lesson
 
 LESSONS = lessons()
+CELL_LIMIT_S = 600  # against hanging: a busy machine needs minutes for what else takes seconds
 GIB = 2**30
 SERVER_BYTES = 150 * 2**20  # JupyterLab's server takes about 80 MiB, and more with a page open
 
@@ -20,7 +21,8 @@ def lesson(request: pytest.FixtureRequest) -> Lesson:
 
 @pytest.fixture(scope="module")
 def run(lesson: Lesson, tmp_path_factory: pytest.TempPathFactory) -> LessonRun:
-    return run_lesson(lesson, solved=True, quick=True, out=tmp_path_factory.mktemp("run"))
+    out = tmp_path_factory.mktemp("run")
+    return run_lesson(lesson, solved=True, quick=True, out=out, cell_limit_s=CELL_LIMIT_S)
 
 
 def test_no_cell_and_no_widget_fails(run: LessonRun) -> None:

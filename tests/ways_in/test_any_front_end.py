@@ -18,9 +18,8 @@ LESSONS = sorted(source_dir().glob("*.py"))
 
 def code_cells(path):
     lesson = read_source(path)
-    texts = (
-        re.sub(r"^[!%].*$", "pass", cell.text, flags=re.M) for cell in lesson.cells if cell.kind == "code"
-    )
+    command = re.compile(r"^[!%](?:.*\\\n)*.*$", re.M)  # it may go on after a backslash
+    texts = (command.sub("pass", cell.text) for cell in lesson.cells if cell.kind == "code")
     return [ast.parse(text) for text in texts]
 
 

@@ -61,7 +61,7 @@ def launch(
     *,
     arguments: Mapping[str, Any] | None = None,
     args: Sequence[str] = (),
-    time_limit_s: float = 120.0,
+    time_limit_s: float = 300.0,
     max_restarts: int = 0,
     environment: Mapping[str, str] | None = None,
     on_line: OnLine | None = print_line,
