@@ -54,7 +54,7 @@ class AlarmCount:
 
     def __str__(self) -> str:
         limits = self.thresholds
-        head = ["job", "jobs", *(f"by {rule}" for rule in self.by_rule), "by any", "by comparing"]
+        head = ["called sick by", "jobs", *self.by_rule, "any", "comparing"]
         rows = [
             [kind.replace("_", " "), str(self.of[kind])]
             + [str(rule[kind]) for rule in self.by_rule.values()]
@@ -68,7 +68,7 @@ class AlarmCount:
             for row in [head, *rows]
         ]
         told = (
-            f"Called sick: utilisation under {limits.util_percent:.0f} %, memory differs by more than "
+            f"Limits: utilisation under {limits.util_percent:.0f} %, memory differs by more than "
             f"{limits.imbalance * 100:.0f} %,\ncommunication over {limits.communication * 100:.0f} %. "
             "Simulated jobs."
         )

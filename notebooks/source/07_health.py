@@ -267,7 +267,7 @@ print(at_the_guides)
 plot_alarms(at_the_guides)
 
 # %% [markdown]
-# Read the column *by utilisation*: it finds next to nothing, because a card that waits reads as busy. The black lines
+# Read the column *utilisation*: it finds next to nothing, because a card that waits reads as busy. The black lines
 # in the picture compare each card **with the other cards** over time, as you did. They find more, and name the card.
 # (The comparison was tuned on other jobs of the same simulation; real jobs are harder.)
 
@@ -299,7 +299,7 @@ print(f"one rank late:     {as_shown:.0%} with the waiting")
 verdict = "fails" if exchange >= 0.2 else "holds" if as_shown < 0.2 else "holds when"
 judge(
     "health.comm", verdict,
-    number=100 * exchange, unit="% of a step, two ranks over gloo, measured here",
+    number=round(100 * exchange, 1), unit="% of a step, two ranks over gloo, measured here",
     note=f"no rank makes the others wait; with a late one a profiler shows {as_shown:.0%}. "
     "Cards with links or a network of their own: cannot be tested here",
 )
@@ -385,16 +385,18 @@ check("health.which_card", my_diagnosis)
 # What do the cards of this computer say, now?
 
 # %%
+import textwrap
+
 from course_lib.errors import CourseError
 
 try:
     print(live_status())
 except CourseError as error:
-    print(error)
+    print(textwrap.fill(str(error), 80))
 
 # %% [markdown]
-# Paste any form of `nvidia-smi` (or of `gpustat`) into the box, or the error with which a job on several cards ended:
-# from your own machine, or from a forum. Press **Explain**. The text is only read, never run.
+# Paste any form of `nvidia-smi` (or of `gpustat`, `nvtop` and their like) into the box, or the error with which a
+# job on several cards ended: from your own machine, or from a forum. Press **Explain**. The text is only read, never run.
 
 # %%
 from course_lib.diagnose.recognise import explain
