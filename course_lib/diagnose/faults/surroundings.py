@@ -25,7 +25,7 @@ _VERSION = re.compile(
 )
 _EPOCH = re.compile(
     # "epochs" and "--epoch" say how many there are to be
-    r"(?<![\w-])epoch\s*[:=#\[(]*\s*(?P<number>\d{1,6})|\b(?P<nth>\d{1,3})(?:st|nd|rd|th)\s+epoch\b"
+    r"(?<![\w-])epoch\s{0,4}[:=#\[(]{0,3}\s{0,4}[\[(]?\s{0,4}(?P<number>\d{1,6})|\b(?P<nth>\d{1,3})(?:st|nd|rd|th)\s+epoch\b"
     r"|\b(?P<ordinal>[a-z]{3,12})\s+epoch\b",
     re.IGNORECASE,
 )
