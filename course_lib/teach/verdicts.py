@@ -171,4 +171,4 @@ def _plain_number(number: object) -> float | None:
 
 
 def _readable(number: float) -> str:
-    return f"{number:,.0f}" if 1e4 <= abs(number) < 1e15 else f"{number:.4g}"
+    return f"{number:,.0f}" if 1e3 <= abs(number) < 1e15 else f"{number:.4g}"

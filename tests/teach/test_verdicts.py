@@ -58,7 +58,13 @@ def test_a_judgement_says_claim_verdict_number_and_where() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "unit", "text"), [(913.24, "CNY", "913.2 CNY"), (59.05, "CNY", "59.05 CNY"), (4, "", "4")]
+    ("number", "unit", "text"),
+    [
+        (913.24, "CNY", "913.2 CNY"),
+        (59.05, "CNY", "59.05 CNY"),
+        (4, "", "4"),
+        (1909.4, "days", "1,909 days"),
+    ],
 )
 def test_the_number_is_readable(number: float, unit: str, text: str) -> None:
     assert Judgement("cost.example", Verdict.FAILS, number, unit).sentence == f"fails ({text})"
