@@ -208,9 +208,11 @@ table
 # without its software says little.** Compare cards within one table, never across two.
 
 # %%
+import textwrap
+
 from course_lib.teach.plots_hardware import plot_prices
 
-print("further up, the times were for:", step.calibration)
+print(textwrap.fill(f"Further up: {step.calibration}", 88))
 plot_prices(table)
 
 # %% [markdown]
