@@ -353,3 +353,12 @@ def test_hundreds_of_looks_stay_quick_to_read() -> None:
     look = "".join(line.format(card, 100 + card) for card in range(4))
     status = one(look * 300)
     assert (len(status.gpus), len(status.samples), len(status.processes or ())) == (4, 1200, 4)
+
+
+def test_processes_of_slices() -> None:
+    text = (
+        "| Processes:                                                                  |\n"
+        "|    1    3    0      34965      C   python                          14195MiB |\n"
+        "|    1   N/A  N/A     55252      C   python3                           149MiB |\n"
+    )
+    assert [(p.pid, p.gi, p.ci) for p in one(text).processes or ()] == [(34965, 3, 0), (55252, None, None)]

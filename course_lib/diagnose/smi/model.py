@@ -58,7 +58,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess:
-    """One process on one card. ``kind`` is C (compute), G (graphics) or C+G; memory None where hidden."""
+    """One process on one card. ``kind`` is C (compute), G (graphics) or C+G; memory None where hidden.
+
+    ``gi`` and ``ci`` number its slice of a card that is cut up (GPU and compute instance).
+    """
 
     gpu: int | None
     pid: int | None
@@ -67,6 +70,8 @@ class GpuProcess:
     mib: float | None = None
     sm_percent: float | None = None
     user: str | None = None
+    gi: int | None = None
+    ci: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ _MEMORY = re.compile(r"(\d{1,9})\s*Mi?B\s*/\s*(\d{1,9})\s*Mi?B")
 _MIG_LINE = re.compile(r"^\W*\|?\s+\|\s+\|\s*(Enabled\*?|Disabled\*?|N/A)\s*\|?\s*$")
 _PROCESS_HEAD = re.compile(r"(?:Processes|Compute processes):", re.IGNORECASE)
 _PROCESS = re.compile(
-    r"^\W{0,6}?\|?\s*(\d{1,3})\s+(?:(?:N/A|\d{1,3})\s+(?:N/A|\d{1,3})\s+)?(\d{1,10})\s+"
+    r"^\W{0,6}?\|?\s*(\d{1,3})\s+(?:(N/A|\d{1,3})\s+(N/A|\d{1,3})\s+)?(\d{1,10})\s+"
     r"(?:(C\+G|M\+C|M\+C\+G|C|G)\s+)?(\S.{0,400}?)\s+"
     r"(\d{1,9}\s*Mi?B|N/A|Not Supported|ERR!|Insufficient Perm\S*)\s*(?:\||$)"
 )
@@ -175,8 +175,16 @@ def _take(table: _Table, line: str) -> bool:
     elif _NOBODY.search(line):
         table.processes, table.lists_processes = table.processes or [], False
     elif match := _PROCESS.match(line):
-        gpu, pid, kind, name, memory = match.groups()
-        process = GpuProcess(gpu=int(gpu), pid=int(pid), kind=kind, name=name.strip(), mib=number(memory))
+        gpu, gi, ci, pid, kind, name, memory = match.groups()
+        process = GpuProcess(
+            gpu=int(gpu),
+            pid=int(pid),
+            kind=kind,
+            name=name.strip(),
+            mib=number(memory),
+            gi=whole(gi),
+            ci=whole(ci),
+        )
         table.processes = [*(table.processes or []), process]
     else:
         return bool(_MIG_HEAD.search(line))

@@ -34,6 +34,7 @@ _SENTENCES = {
     }.items()
 }
 _CODE = re.compile(r"^\s*(?:#|//|print\(|echo |raise |if |elif )")
+_LIBRARY = re.compile(r"nvmllibraryversion:(\d{2,4}(?:\.\d{1,4}){1,3})")
 _MOST = 200  # mentions of one failure: a kernel log repeats it
 
 
@@ -58,6 +59,7 @@ def read(paste: Paste) -> list[GpuStatus]:
             last_line=max(lines),
             trouble=found,
             pci_bus_id=bus_id,
+            smi_version=version.group(1) if (version := _LIBRARY.search(paste.lowered)) else None,
         )
     ]
 

@@ -190,6 +190,8 @@ def _processes(cards: list[ElementTree.Element]) -> Iterator[GpuProcess]:
                 kind=word(entry.findtext("type")),
                 name=word(entry.findtext("process_name")),
                 mib=number(entry.findtext("used_memory")),
+                gi=whole(entry.findtext("gpu_instance_id")),
+                ci=whole(entry.findtext("compute_instance_id")),
             )
 
 
