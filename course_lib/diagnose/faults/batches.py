@@ -2,6 +2,7 @@
 
 import re
 
+from course_lib.diagnose.faults.tracebacks import raised
 from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault, wording
 
 
@@ -21,13 +22,18 @@ def _in_worker(around: Around) -> Told:
         "message": said,
         "worker": int(match["worker"]) if match and match["worker"] else None,
     }
+    inner = next((error for error in raised(around.paste) if name and error.name == name), None)
+    where = inner.where if inner else ""
+    figures["where"] = where or None
     return Told(
         fault(
             "dataloader.error_in_dataset",
             "The data set's own code raised an error in a worker" + (f": {name}" if name else ""),
             "The worker passes it on; the part after 'Original Traceback' names the line, in __getitem__ "
             "or in the collate function." + (f" It said: {said}" if said else ""),
-            "Read the original traceback; run dataset[i] for that sample, or the loader with num_workers=0.",
+            (f"Look at {where} first. " if where else "")
+            + "Read the original traceback; run dataset[i] for that sample, or the loader with "
+            "num_workers=0.",
             ("num_workers=0 as the cure: the same sample fails there.", "--shm-size."),
             evidence=evidence_of(figures),
         ),

@@ -881,6 +881,13 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         "dp.error_in_a_replica",
         {"replica": 1, "raised": "ValueError: the sum of nothing", "where": "net.py, line 8, in forward"},
     ),
+    (
+        "TypeError: Caught TypeError in DataLoader worker process 3.\nOriginal Traceback (most recent call "
+        "last):\n"
+        '  File "/home/me/data.py", line 51, in __getitem__\n    pad(x)\nTypeError: pad() takes 2 arguments',
+        "dataloader.error_in_dataset",
+        {"raised": "TypeError", "worker": 3, "where": "data.py, line 51, in __getitem__"},
+    ),
     # ends of a job
     (
         "[rank: 2] Child process with PID 4711 terminated with code -9. Forcefully terminating all others",
