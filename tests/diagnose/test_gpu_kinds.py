@@ -362,3 +362,19 @@ def test_processes_of_slices() -> None:
         "|    1   N/A  N/A     55252      C   python3                           149MiB |\n"
     )
     assert [(p.pid, p.gi, p.ci) for p in one(text).processes or ()] == [(34965, 3, 0), (55252, None, None)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "index,name,count\n0,alice,3\n1,bob,4\n",
+        "pid, name, user\n12, bash, kim\n",
+        '"utilization.gpu"\nPercent of time in which a kernel ran, over 1 second or less.\n',
+        '"clocks_throttle_reasons.supported"\nBitmask of supported reasons.\n',
+        "GPU models and configuration:\nGPU 0: NVIDIA A100 80GB PCIe\nNvidia driver version: 525.116.04\n",
+        "Temperature\n  high: 3\nUtilization\n  cpu: 3 %\n",
+        '{"index": 3, "name": "x", "processes": []}',
+    ],
+)
+def test_other_tables_are_not_taken_for_cards(text: str) -> None:
+    assert gpu_statuses(text) == []

@@ -39,6 +39,21 @@ _PROCESS_FIELDS = {
 _FIGURE = re.compile(
     r"\d{1,9}(?:\.\d{1,4})? (?:MiB|%|W|MHz)|\[(?:N/A|Not Supported|Unknown Error|Not Found)\]|N/A"
 )
+_VALUE = re.compile(
+    r"-?\d{1,15}(?:\.\d{1,6})?\s?(?:MiB|MB|%|W|MHz|C|KB/s|MB/s|us)?|\[.{2,30}\]|N/A|Not \w{1,12}|ERR!?"
+    r"|\w{1,30}"
+)
+# Columns that no other table has; "index" and "name" alone are anybody's, if no card is named in them.
+_OWN_COLUMNS = {
+    "gpu_uuid",
+    "gpu_bus_id",
+    "gpu_name",
+    "used_gpu_memory",
+    "used_memory",
+    "driver_version",
+    "pstate",
+}
+_CARD_NAME = re.compile(r"\b(?:NVIDIA|GeForce|Tesla|Quadro|TITAN|GRID)\b", re.IGNORECASE)
 _REST = re.compile(
     r"\s?[\w.%/\]]{1,20}(?: [\w.%/\]]{1,10}){0,2}"
 )  # the end of a last cell, on a line of its own
@@ -56,13 +71,14 @@ class _Block:
     first_line: int
     last_line: int
     rows: list[list[str]]
+    asked: bool = False  # by a command in the text
 
 
 def read(paste: Paste) -> list[GpuStatus]:
     """The readings of all blocks of rows; rows about processes join the cards they stand with."""
     cards: list[GpuStatus] = []
     for block in _blocks(paste):
-        if not block.rows:
+        if not block.rows or not _is_of_cards(block):
             continue
         status = _processes(block) if block.of_processes else _cards(block)
         before = cards[-1] if cards else None
@@ -87,7 +103,7 @@ def _blocks(paste: Paste) -> Iterator[_Block]:
                 command = _COMMAND.search("".join(paste.lines[line_number - 1 : line_number + 2])) or command
             columns = tuple(name for name in command.group(2).split(",") if name)
             asked = (line_number, command.group(1) != "gpu", columns)
-            block = _Block(asked[1], columns, line_number, line_number, [])
+            block = _Block(asked[1], columns, line_number, line_number, [], asked=True)
             continue
         cells, header, read_to = _whole_line(paste, line_number, block)
         if header is not None:
@@ -159,13 +175,22 @@ def _is_row(cells: Sequence[str], block: _Block) -> bool:
         return False
     words = {"name", "gpu_name", "process_name", "timestamp", "pstate", "uuid", "gpu_uuid", "gpu_bus_id"}
     for name, cell in zip(block.columns, cells, strict=True):
-        if name in words or not (name in QUERY_FIELDS or name in _PROCESS_FIELDS):
-            continue
-        if number(cell) is None and not re.match(
-            r"^\[|^N/A$|^(En|Dis)abled$|^Active$|^Not |^ERR|^\w+$", cell
+        if name in words or not (
+            name in QUERY_FIELDS or name in _PROCESS_FIELDS or name.startswith(REASON_PREFIXES)
         ):
+            continue
+        if not _VALUE.fullmatch(cell):
             return False
     return True
+
+
+def _is_of_cards(block: _Block) -> bool:
+    """Whether the table can only be nvidia-smi's."""
+    if block.asked or block.columns == (COLUMNS_UNKNOWN,):
+        return True
+    if any("." in column or column in _OWN_COLUMNS for column in block.columns):
+        return True
+    return any(_CARD_NAME.search(cell) for row in block.rows for cell in row)
 
 
 def _is_anonymous(cells: Sequence[str]) -> bool:
