@@ -150,12 +150,13 @@ def test_twelve_faults_are_known() -> None:
 
 
 def test_the_time_limit_ends_all_and_names_the_rank_that_waits_for_nobody() -> None:
-    for limit_s in (15, 120, 480):
+    for limit_s in (15, 60, 240):
         with pytest.raises(LaunchError, match="not done after") as raised:
             launch("ddp_targets:wait_for_ever", time_limit_s=limit_s, on_line=None)
         run = raised.value.run
-        if all(any(line.startswith("pid ") for line in run.lines(rank)) for rank in range(2)):
-            break  # else a busy machine has not brought both ranks together in time
+        both_waited = all(any(line.startswith("pid ") for line in run.lines(rank)) for rank in range(2))
+        if both_waited and (os.name != "posix" or "in wait_for_ever" in run.errors[0].where):
+            break  # else a busy machine has not let both come so far in time, or not let them tell it
     assert f"Rank 1 hung: not done after {format_seconds(limit_s)}" in str(raised.value)
     assert run.outcome == "timed out"
     assert run.values == ()
