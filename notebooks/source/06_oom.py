@@ -149,9 +149,10 @@ plot_rule(rule)
 
 # %%
 few = ("gpt", "mobilenet_v3_small", "resnet50", "vit_h_14")
-for model_name in few:
-    print(f"{model_name:20}", rule.largest[model_name])
-print(f"the guide says       {rule.rule}")
+rows = {name: rule.largest[name] for name in few} | {"the guide says": rule.rule}
+print("largest batch on a  " + "".join(f"{name:>15}" for name in rule.rule))
+for name, sizes in rows.items():
+    print(f"{name:20}" + "".join(f"{size:15,.0f}" for size in sizes.values()))
 judge(
     "oom.batch", "fails" if rule.within_two < len(rule.factors) / 2 else "holds when",
     number=rule.too_small, unit="times the guide's batch fits, at the most; predicted",
@@ -214,12 +215,15 @@ rescue_on_a_card() if on_gpu else print("no NVIDIA card here: cannot be tested h
 # again. Memory for time. How much of each? A small GPT, measured in two children:
 
 # %%
-steps = 2 if quick else 5
-text = {"batch_size": 16, "steps": steps}
-task, checkpointed = f"{TRAINING}:train_text_steps", text | {"checkpointing": True}
-plain = run_limited(task, memory="1 GiB", arguments=text)
-checked = run_limited(task, memory="1 GiB", arguments=checkpointed)
-for name, one in (("as it is", plain), ("checkpointed", checked)):
+from tqdm.auto import tqdm
+
+text = {"batch_size": 16, "steps": 2 if quick else 5}
+ways = {"as it is": text, "checkpointed": text | {"checkpointing": True}}
+task, runs = f"{TRAINING}:train_text_steps", {}
+for name, arguments in tqdm(ways.items(), desc="training, in a child"):
+    runs[name] = run_limited(task, memory="1 GiB", arguments=arguments)
+plain, checked = runs.values()
+for name, one in runs.items():
     peak, step_ms = format_bytes(one.peak_bytes), 1000 * one.completed()
     print(f"{name:13} {peak:>9} at the most, {step_ms:5.0f} ms a step")
 
@@ -339,8 +343,8 @@ def train_digits(model):
     loader = DataLoader(Digits("train"), batch_size=64, shuffle=True)
     test = DataLoader(Digits("test"), batch_size=256)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    settings = {"epochs": 2 if quick else 8, "progress": False}
-    return train(model, loader, optimizer, test_loader=test, **settings)
+    epochs = 2 if quick else 8
+    return train(model, loader, optimizer, epochs=epochs, test_loader=test)
 
 # %%
 histories = {"plain": train_digits(plain_model), "separable": train_digits(slim_model)}
@@ -431,8 +435,6 @@ lab.lab(card)
 # extra work, and what changes in the mathematics. (In a terminal: `course remedies resnet18 --batch 2048 --on "RTX 3060 12GB"`.)
 
 # %%
-from tqdm.auto import tqdm
-
 from course_lib.plan.remedies import remedies
 
 model_name, batch = ("cnn", 20_000) if quick else ("resnet18", 2048)
