@@ -7,6 +7,7 @@ It sets no time limit an example: a busy machine is no fault of the code.
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,8 @@ settings.register_profile("ci", settings.get_profile("local"), derandomize=True)
 
 def pytest_configure() -> None:
     settings.load_profile("ci" if os.environ.get("CI") else "local")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; the tests send it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     method = os.environ.get("COURSE_START_METHOD")
     if not method:
         return
