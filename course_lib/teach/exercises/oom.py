@@ -135,6 +135,8 @@ def _case(*numbers: float, remark: str = "") -> Case:
     return Case(dict(zip(names, numbers, strict=True)), remark)
 
 
+_SHARED_BY_SAMPLES = "You share all the memory among the samples. What stays when the batch has none?"
+
 LARGEST_BATCH = Exercise(
     id="oom.largest_batch",
     title="The largest batch from two measurements",
@@ -163,19 +165,22 @@ LARGEST_BATCH = Exercise(
             ),
         ),
         diagnoses=(
-            Diagnosis(
-                _through_the_origin,
-                "You share all the memory among the samples. What stays when the batch has none?",
-            ),
+            Diagnosis(_through_the_origin, _SHARED_BY_SAMPLES),
+            Diagnosis(lambda a, mib_a, b, mib_b, limit: int(limit / (mib_a / a)), _SHARED_BY_SAMPLES),
+            Diagnosis(lambda a, mib_a, b, mib_b, limit: limit * a / mib_a, _SHARED_BY_SAMPLES),
+            Diagnosis(lambda a, mib_a, b, mib_b, limit: limit * b / mib_b, _SHARED_BY_SAMPLES),
             Diagnosis(
                 lambda a, mib_a, b, mib_b, limit: (
                     (limit - (mib_a - (mib_b - mib_a) / (b - a) * a)) / ((mib_b - mib_a) / (b - a))
                 ),
                 "That is the point where the line meets the limit. How many whole samples fit below it?",
             ),
-            Diagnosis(
-                lambda a, mib_a, b, mib_b, limit: int(limit / ((mib_b - mib_a) / (b - a))),
-                "You leave out what a step needs whatever the batch is.",
+            *(
+                Diagnosis(
+                    lambda a, mib_a, b, mib_b, limit, whole=whole: whole(limit / ((mib_b - mib_a) / (b - a))),
+                    "You leave out what a step needs whatever the batch is.",
+                )
+                for whole in (int, float)
             ),
             *(
                 Diagnosis(
@@ -200,6 +205,16 @@ LARGEST_BATCH = Exercise(
         WrongAnswer(
             lambda batch_a, mib_a, batch_b, mib_b, limit_mib: int(batch_b * limit_mib / mib_b),
             "share all the memory",
+        ),
+        WrongAnswer(
+            lambda batch_a, mib_a, batch_b, mib_b, limit_mib: limit_mib / (mib_a / batch_a),
+            "share all the memory",
+        ),
+        WrongAnswer(
+            lambda batch_a, mib_a, batch_b, mib_b, limit_mib: (
+                limit_mib / ((mib_b - mib_a) / (batch_b - batch_a))
+            ),
+            "leave out what a step needs",
         ),
         WrongAnswer(_without_zero, "not even one sample"),
         WrongAnswer(
