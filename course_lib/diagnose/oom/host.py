@@ -73,6 +73,8 @@ def read(paste: Paste) -> list[Reading]:
     readings: dict[HostMessage, Reading] = {}
     workers = _WORKERS.search(paste.text) is not None
     for form, pattern in _PATTERNS.items():
+        if form == "python" and "memoryerror" not in paste.lowered:
+            continue  # the beginning of each line of a long log would be looked at
         for match in pattern.finditer(paste.text):
             if form == "errno" and any(m.form == "allocator" for m in readings):
                 continue  # the allocator's own message ends with the system's words
