@@ -235,6 +235,21 @@ def test_a_rank_that_calls_exit_is_named_with_its_code() -> None:
     assert (second.id, second.severity) == ("ddp.secondary_failure", "note")
 
 
+def test_a_code_that_no_exception_gives_is_the_cause_also_without_the_report() -> None:
+    """The report is cut off: the log line has the local rank alone."""
+    line = "E0130 api.py:1002] failed (exitcode: {}) local_rank: 1 (pid: 4701) of binary: python"
+    lost = labelled(LOST, "[rank0]: ")
+    first, second = explain(f"{lost}\n{line.format(3)}").findings
+    assert first.id == "torchrun.rank_ended_itself"
+    assert "Local rank 1 ended with exit code 3" in first.summary
+    assert "code 1, so 3 was asked for" in first.why
+    assert (second.id, second.severity) == ("ddp.secondary_failure", "note")
+    # Code 1 may be an exception that was not pasted; with the exception in the text that one is the cause.
+    assert explain(f"{lost}\n{line.format(1)}").findings[0].id != "torchrun.rank_ended_itself"
+    own = labelled(OWN.format(error="KeyError: 'image'"), "[rank1]: ")
+    assert explain(f"{own}\n{lost}\n{line.format(3)}").findings[0].id == ID
+
+
 def test_a_peer_that_ended_well_had_fewer_batches() -> None:
     lost = labelled(LOST, "[rank1]: ")
     first = explain(f"{lost}\n{report({1: 1}, 1)}").findings[0]
