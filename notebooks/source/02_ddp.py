@@ -21,6 +21,7 @@ pairs = 6 if quick else 15
 
 # %%
 import inspect
+import textwrap
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,7 +57,8 @@ print(LISTING)
 with TemporaryDirectory() as folder:
     attempts = run_listing(Path(folder))
 for attempt in attempts:
-    print(f"{attempt.mended} mended: {attempt}\n")
+    told = f"{attempt.mended} mended: {attempt}"
+    print(textwrap.fill(told, 88, subsequent_indent=10 * " "), "\n")
 
 # %% [markdown]
 # Compare the losses of these two. The first one *runs*, without any error, and hardly learns. All the faults, also
@@ -217,13 +219,11 @@ broken = launch(
 )
 
 # %%
-import textwrap
-
 for fault, errors in zip(faults, [*broken.earlier, broken.errors]):
     print(f"\n{fault}")
     for number, error in enumerate(errors):
         line = f"  {'first' if number == 0 else 'then'}: {error}"
-        print(textwrap.fill(line, 96, subsequent_indent=9 * " "))
+        print(textwrap.fill(line, 88, subsequent_indent=9 * " "))
 
 # %% [markdown]
 # The loud error is often not the cause. The rank that *lost its connection*, or *waited too long*, tells you at
@@ -407,7 +407,8 @@ for billions in (0.1, 1, 7, 70):
     fits = "FSDP fits" if cut < 24 else "more cards are needed"
     fits = "DDP fits" if whole < 24 else fits
     print(f"{billions:5} billion parameters, GiB a card: ", end="")
-    print(f"DDP {whole:7.1f}, FSDP on 8 {cut:6.1f}; on cards of 24 GiB {fits}")
+    print(f"DDP {whole:7.1f}, FSDP on 8 {cut:6.1f}")
+    print(f"      on cards of 24 GiB {fits}")
 
 # %% [markdown]
 # **FSDP begins where DDP does not fit.** Before that, it only sends more.
