@@ -199,8 +199,8 @@ def load_work(path: Path) -> tuple[StepWork, int]:
     """What ``save_work`` kept; all gradients alike."""
     data = json.loads(gzip.decompress(path.read_bytes()))
     pieces = {
-        (Work(kind, family, flops, nbytes, tuple(dims), half, kernels), phase, ""): count
-        for kind, family, flops, nbytes, dims, half, kernels, phase, count in data["pieces"]
+        (Work(kind, family, flops, nbytes, tuple(dims), half, kernels, groups), phase, ""): count
+        for kind, family, flops, nbytes, dims, half, kernels, groups, phase, count in data["pieces"]
     }
     tensors = data["gradients"]
     gradients = ((1.0, data["gradient_bytes"] // tensors),) * tensors if tensors else ()

@@ -93,6 +93,7 @@ class Arrays:
                         piece.nbytes / rates.bandwidth, *piece.dims, count, piece.kernels,
                         math.log(rates.issue / home.issue) - math.log(rates.bandwidth / home.bandwidth),
                         float(bool(rates.cache) and piece.nbytes < 1.2 * (rates.cache or 0)),
+                        piece.groups, float(stack == NEWER),
                     )
                 )  # fmt: skip
         self.kinds = list(index)
@@ -102,6 +103,9 @@ class Arrays:
         dims = table[:, 4:7]
         self.inverse = torch.where(dims > 0, 1 / dims.clamp(min=1), torch.zeros_like(dims))
         self.count, self.kernels, self.shift, self.cached = table[:, 7:11].unbind(1)
+        groups, self.newer = table[:, 11], table[:, 12].long()
+        self.few = torch.where(groups > 0, 1 / groups.clamp(min=1), torch.zeros_like(groups))
+        self.narrow = torch.where(groups > 0, self.inverse[:, 1], torch.zeros_like(groups))
         self.truth = torch.tensor([math.log(case.seconds) for case in self.cases], dtype=FLOAT)
         self.launches = torch.tensor([launches(case) for case in self.cases], dtype=FLOAT)
 
@@ -159,28 +163,39 @@ class SpeedModel:
         family_of = [self.families.index(family) for _, family, _ in arrays.kinds]
         self.family_of = torch.tensor(family_of)[arrays.kind]
         self.issue_prior = torch.tensor([ISSUE.get(family, 0.0) for family in self.families], dtype=FLOAT)
-        self.sizes = (2 * len(spread), 3 * len(self.tiles), len(self.families), 2)
+        self.sizes = (2 * len(spread), 3 * len(self.tiles), len(self.families), 2, 4)
         self.zero = torch.zeros(sum(self.sizes), dtype=FLOAT)
 
     def split(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Words (two shares each), tiles (three sides each), issue shares, and start and cache."""
-        words_, tiles, issue, rest = x.split(self.sizes)
-        return words_.view(-1, 2), tiles.view(-1, 3), issue, rest
+        """Words (two shares each), tiles (three sides each), issue shares, start and cache, and the group
+        tiles of both stacks (two sides each).
+        """
+        words_, tiles, issue, rest, by_group = x.split(self.sizes)
+        return words_.view(-1, 2), tiles.view(-1, 3), issue, rest, by_group.view(2, 2)
 
     def shares(self, x: torch.Tensor) -> torch.Tensor:
         """The logarithms of the two shares of each kind."""
         return self.expected + self.mix @ self.split(x)[0]
 
+    def group_tiles(self, x: torch.Tensor) -> torch.Tensor:
+        """Groups and columns at which the bytes of a convolution group by group take twice as long, by
+        stack.
+        """
+        expected = torch.tensor(GROUP_TILE, dtype=FLOAT)
+        return expected * torch.exp(self.settings.tile * self.split(x)[4])
+
     def each_seconds(self, x: torch.Tensor) -> torch.Tensor:
         """The predicted seconds of each piece of work, as often as it runs."""
         a, s = self.arrays, self.settings
-        _, tiles, issue, rest = self.split(x)
+        _, tiles, issue, rest, _ = self.split(x)
         log_share = self.shares(x)[a.kind]
         tile = (s.side * torch.exp(s.tile * tiles))[self.tile_of]
         compute = a.compute * torch.exp(-log_share[:, 0]) * (1 + tile * a.inverse).prod(1)
         follows = (self.issue_prior + 0.2 * issue)[self.family_of]
         gain = a.cached * (CACHE_GAIN + CACHE_SPREAD * rest[1])
         memory = a.memory * torch.exp(-log_share[:, 1] - follows * a.shift - gain)
+        groups, columns = self.group_tiles(x)[a.newer].unbind(1)
+        memory = memory * (1 + groups * a.few) * (1 + columns * a.narrow)
         start = s.start_us * 1e-6 * torch.exp(0.3 * rest[0])
         return (torch.sqrt(compute**2 + memory**2 + 1e-24) + start * a.kernels) * a.count
 
@@ -223,6 +238,7 @@ class SpeedModel:
 MOST_MEMORY = 2.0
 BEYOND = 0.1  # spread of the logarithm beyond it
 REWRITTEN = 0.6  # the same for kernels that cuDNN has replaced since
+GROUP_TILE = (3.0, 24.0)  # groups and columns that are expected, see plan/roofline.py
 CACHE_GAIN = 0.2  # expected logarithm of the gain of bytes that fit the cache
 CACHE_SPREAD = 0.05  # small: what looks like it on a small cache is mostly how kernels of short work begin
 
@@ -283,7 +299,8 @@ def left_out(model: SpeedModel, groups: Sequence[str], count: int) -> list[float
 
 def as_row(model: SpeedModel, x: torch.Tensor, stack: str) -> dict[str, Any]:
     """The fitted numbers of one stack as an entry of ``data/speed.json``, without intervals and note."""
-    _, tiles, issue, rest = model.split(x)
+    _, tiles, issue, rest, _ = model.split(x)
+    group_tile = model.group_tiles(x)[int(stack == NEWER)]
     s = model.settings
     sides = s.side * torch.exp(s.tile * tiles)
     follows = model.issue_prior + 0.2 * issue
@@ -293,6 +310,8 @@ def as_row(model: SpeedModel, x: torch.Tensor, stack: str) -> dict[str, Any]:
             "compute": round(math.exp(log_compute), 4), "memory": round(math.exp(log_memory), 4),
             "issue": round(float(follows[model.families.index(family)]), 3),
         }  # fmt: skip
+        if family == "grouped":
+            made["group_tile"] = [round(float(side), 2) for side in group_tile]
         if (tile := model.tiles.get(tile_name(kind, family))) is not None and family in _WITH_SIDES:
             made["tile"] = [round(float(side), 1) for side in sides[tile]]
         return made

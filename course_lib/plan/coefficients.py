@@ -25,6 +25,8 @@ class Efficiency:
     """Shares of the peaks that a kind reaches: ``compute`` of the arithmetic, ``memory`` of the bandwidth.
 
     ``tile``: the sides of a matrix product (rows, columns, inner length) at which the time doubles.
+    ``group_tile``: the groups, and columns in each, at which the bytes of a convolution that runs group by
+    group take twice as long (its third side is not used).
     ``issue``: how far the memory clock follows SMs times clock (1) rather than bandwidth (0) from one card
     to another. Shares may lie above 1: short sides of a product are told apart in ``tile``, and a cache
     serves bytes that were just written. ``measured``: whether a measurement of this stack held the kind.
@@ -35,6 +37,7 @@ class Efficiency:
     tile: Dims = (0.0, 0.0, 0.0)
     issue: float = 0.0
     measured: bool = True
+    group_tile: Dims = (0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,14 @@ def _table() -> dict[str, Any]:
 
 def _efficiency(row: Mapping[str, Any]) -> Efficiency:
     rows, columns, inner = map(float, row.get("tile", (0, 0, 0)))
+    groups, width = map(float, row.get("group_tile", (0, 0)))
     return Efficiency(
         float(row["compute"]),
         float(row["memory"]),
         (rows, columns, inner),
         float(row.get("issue", 0.0)),
         not row.get("other_stack", False),
+        (groups, width, 0.0),
     )
 
 

@@ -159,12 +159,18 @@ def fill(dims: Dims, tile: Dims) -> float:
     return factor
 
 
-def seconds(work: Work, compute_rate: float, memory_rate: float, tile: Dims) -> tuple[float, float]:
+def seconds(
+    work: Work, compute_rate: float, memory_rate: float, tile: Dims, group_tile: Dims = (0.0, 0.0, 0.0)
+) -> tuple[float, float]:
     """Seconds of one piece of work on the arithmetic and on the memory clock; :func:`together` combines
     them.
+
+    ``group_tile``: the number of groups, and of columns in each, at which the bytes of a convolution that
+    runs group by group take twice as long: few or narrow groups leave most of the card idle.
     """
     compute = work.flops / compute_rate * fill(work.dims, tile) if work.flops and compute_rate else 0.0
-    return compute, work.nbytes / memory_rate
+    moving = work.nbytes / memory_rate
+    return compute, moving * fill((work.groups, work.dims[1], 0.0), group_tile) if work.groups else moving
 
 
 def together(compute: float, memory: float, start: float) -> float:

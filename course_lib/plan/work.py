@@ -13,7 +13,8 @@ class Work:
 
     ``flops`` counts a multiply-add as two; ``nbytes`` is what is read and written at least once. ``dims``:
     rows, columns and inner length of the matrix product (per group), zeros where there is none. ``half``:
-    whether 16-bit tensor cores may run it.
+    whether 16-bit tensor cores may run it. ``groups``: of a convolution that runs group by group, in the
+    layout in which the values of one group do not lie together; zero elsewhere.
     """
 
     kind: str
@@ -23,6 +24,7 @@ class Work:
     dims: Dims = (0.0, 0.0, 0.0)
     half: bool = False
     kernels: int = 1
+    groups: float = 0.0
 
 
 def is_half(dtype: str) -> bool:

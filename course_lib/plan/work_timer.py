@@ -51,7 +51,7 @@ class WorkTimer:
         if self.rates.cache and work.nbytes < 1.2 * self.rates.cache:
             rate *= self.table.cache_gain
         peak = self.peak(work) if work.flops else 0.0
-        compute, memory = seconds(work, peak * share.compute, rate, share.tile)
+        compute, memory = seconds(work, peak * share.compute, rate, share.tile, share.group_tile)
         return together(compute, memory, self.table.start_seconds * work.kernels), compute, memory, known
 
 

@@ -50,7 +50,6 @@ def convolution(
         (convolution(96, 96, 3, 96, 1), "depthwise3.forward"),
         (convolution(96, 96, 7, 96, 2), "depthwise7_s2.forward"),
         (convolution(128, 128, 3, 32, 1), "grouped_by32.forward"),
-        (convolution(64, 64, 3, 4, 1), "grouped16.forward"),
         (convolution(64, 64, 3, 1, 1, half=False), "dense3.forward.single"),
     ],
 )
@@ -65,6 +64,28 @@ def test_a_convolution_is_named_by_its_shape(made: Op, kind: str) -> None:
         ),
     )
     assert work_of(plain, channels_last=False)[0].kind == kind.replace(".forward", ".forward.nchw")
+
+
+@pytest.mark.parametrize(
+    ("made", "last", "plain", "groups"),
+    [
+        (convolution(32, 32, 3, 4, 1), "grouped_thin", "grouped8", 4.0),
+        (convolution(64, 64, 3, 4, 1), "grouped_mid", "grouped16", 4.0),
+        (convolution(96, 192, 1, 2, 1), "grouped_mid_1x1", "grouped48_1x1", 2.0),
+        (convolution(336, 336, 3, 6, 2), "grouped_wide_s2", "grouped64_s2", 6.0),
+        (convolution(128, 128, 3, 32, 1), "grouped_by32", "grouped_by32", 0.0),
+        (convolution(128, 128, 3, 128, 1), "depthwise3", "depthwise3", 0.0),
+        (convolution(128, 128, 3, 1, 1), "dense3", "dense3", 0.0),
+    ],
+)
+def test_only_channels_last_runs_group_by_group_and_only_without_a_kernel_for_it(
+    made: Op, last: str, plain: str, groups: float
+) -> None:
+    (work,) = work_of(made, channels_last=True)
+    assert (work.kind, work.groups) == (f"{last}.forward", groups)
+    options = tuple(pair for pair in made.options if pair[0] != "layouts")
+    (work,) = work_of(replace(made, layout="contiguous", options=options), channels_last=False)
+    assert (work.kind, work.groups) == (f"{plain}.forward.nchw", 0.0)
 
 
 @given(

@@ -12,7 +12,7 @@ from course_lib.errors import CourseError
 from course_lib.plan.coefficients import coefficients_from, find_coefficients
 from course_lib.plan.kind_words import words
 from course_lib.plan.model_names import named_workload
-from course_lib.plan.roofline import Rates, fill, rates_of, together
+from course_lib.plan.roofline import Rates, fill, rates_of, seconds, together
 from course_lib.plan.speed import predict
 from course_lib.plan.step_time import StepTime
 from course_lib.plan.step_trace import StepTrace
@@ -169,6 +169,9 @@ def test_words_go_from_wide_to_narrow() -> None:
 def test_the_law_by_hand() -> None:
     assert together(3.0, 4.0, 1.0) == 6.0
     assert fill((32.0, 0.0, 64.0), (32.0, 99.0, 64.0)) == 4.0
+    by_group = Work("grouped_wide.forward", "grouped", 0, 1000, (50.0, 64.0, 576.0), groups=6.0)
+    assert seconds(by_group, 0, 500.0, (9.0, 9.0, 9.0), (3.0, 32.0, 0.0)) == (0.0, 2.0 * 1.5 * 1.5)
+    assert seconds(replace(by_group, groups=0.0), 0, 500.0, (9.0, 9.0, 9.0), (3.0, 32.0, 0.0)) == (0.0, 2.0)
     with pytest.raises(CourseError, match="bandwidth"):
         rates_of(replace(CARD, bandwidth_gb_s=None))
     with pytest.raises(CourseError, match="peak rate"):
@@ -197,6 +200,9 @@ def test_shares_of_the_shipped_file_are_possible() -> None:
         for kind, share in table.kinds.items():
             assert 0 < share.compute < 10, kind
             assert 0 < share.memory < 4, kind
+        few, narrow, _ = table.families["grouped"].group_tile
+        assert 0.3 < few < 30
+        assert 2 < narrow < 200
         assert coefficients_from(stack, {**_row(stack), "kinds": {}}).kinds == {}
         for low, high in table.intervals.values():
             assert 0 < low < 1 < high
