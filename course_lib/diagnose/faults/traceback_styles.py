@@ -21,6 +21,10 @@ _BOTTOM = re.compile(rf"^\s*[{_CORNERS}]-{{3,400}}")
 _BOXED_FRAME = re.compile(
     r"^(?P<path>[^|\n]{0,300}?\.py):(?P<line>\d{1,7})(?:\s{1,3}in\s(?P<name>\S{1,120}))?$"
 )
+_BOXED_CELL = re.compile(
+    r"^(?:(?P<path><ipython-input-[^>\n]{1,80}>):(?P<line>\d{1,7})\sin\s(?P<name>\S{1,120})"
+    r"|in\s(?P<function>[\w.]{1,120}|<[^>\n]{1,40}>):(?P<at>\d{1,7}))$"
+)
 _BOXED_CODE = re.compile(r"^(?:\u2771\s{0,4})?\d{1,6}(?:\s|$)")
 _CELL_HEADER = re.compile(
     r"^(?P<name>[A-Za-z_][\w.]{0,120})\s{2,400}Traceback \(most recent call last\):?\s*$"
@@ -56,12 +60,16 @@ class _Box:
         before, self.before = self.before, plain
         if not plain or plain[0] in _CORNERS or _BOXED_CODE.match(plain):
             return f"    {plain}" if plain else ""
+        if cell := _BOXED_CELL.match(plain):
+            self.before = ""
+            return _frame(_cell_or_file(cell["path"] or CELL), cell["line"] or cell["at"], _function(cell))
         # A long path goes on in the next line; a frame stands after an empty line.
         whole = before + plain if before and not _BOXED_CODE.match(before) else plain
         frame = _BOXED_FRAME.match(whole)
         if frame is None or not frame["path"].strip():
             return f"    {plain}"
-        return _frame(frame["path"], frame["line"], frame["name"])
+        self.before = ""
+        return _frame(_cell_or_file(frame["path"]), frame["line"], frame["name"])
 
 
 @dataclass
@@ -157,6 +165,11 @@ def _shape(prefix: str) -> str:
 
 def _frame(path: str, line: str, name: str | None) -> str:
     return f'  File "{path}", line {line}, in {name or "<module>"}'
+
+
+def _function(cell: re.Match[str]) -> str | None:
+    name = cell["name"] or cell["function"]
+    return None if name.startswith("<") else name
 
 
 def _cell_or_file(path: str) -> str:

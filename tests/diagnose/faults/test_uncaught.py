@@ -124,6 +124,22 @@ def test_an_error_in_a_cell_of_a_notebook() -> None:
         assert explain(own).findings[0].summary == f"Python raised {ERROR} at notebook cell 7, line 3"
 
 
+@pytest.mark.parametrize(
+    ("frame", "place"),
+    [
+        ("in <cell line: 4>:6", "notebook cell, line 6"),
+        ("in fill:6", "notebook cell, line 6, in fill"),
+        ("<ipython-input-7-0a1b2c>:6 in <module>", "notebook cell 7, line 6"),
+        ("/tmp/ipykernel_52/30.py:6 in fill", "notebook cell, line 6, in fill"),
+    ],
+)
+def test_an_error_in_a_cell_drawn_in_a_box(frame: str, place: str) -> None:
+    library = "/opt/env/lib/python3.12/site-packages/lib/loader.py:80 in __next__"
+    box = f"╭── Traceback (most recent call last) ──╮\n│ {frame} │\n│ {library} │\n╰────╯\n{ERROR}"
+    for text in (box, box.replace(f"│ {library}", f"│  │\n│ {library}")):
+        assert explain(text).findings[0].summary == f"Python raised {ERROR} at {place}"
+
+
 @pytest.mark.parametrize("style", [PLAIN.format(error="{}"), IPYTHON_NEW.replace(ERROR, "{}")])
 def test_a_style_does_not_hide_what_is_known(style: str) -> None:
     known = "RuntimeError: CUDA error: device-side assert triggered"
