@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 from course_lib.accelerators import Accelerator
@@ -22,6 +23,8 @@ from course_lib.plan.step_trace import StepTrace
 from course_lib.plan.timeline import Timeline, timeline
 from course_lib.plan.workspaces import WorkspaceRule
 from course_lib.units import format_bytes
+
+CHOICES = (0.0, 0.5, 1.0, 1.5)  # shares of the fitted workspaces: what cuDNN may choose, see reserve()
 
 
 @dataclass(frozen=True)
@@ -155,19 +158,33 @@ def reserve(
     limit: int | None = None,
     expandable_segments: bool = False,
 ) -> Reserved:
-    """Replay two steps of ``program`` on an allocator that may reserve ``limit`` bytes."""
+    """Replay two steps of ``program`` on an allocator that may reserve ``limit`` bytes.
+
+    Which kernels cuDNN chooses, and so what workspaces it borrows, is not known of one model. So the steps
+    are replayed with each of ``CHOICES``, and the mean is returned. A choice that does not fit, where another
+    does, counts as the limit: cuDNN passes over a kernel whose workspace does not fit.
+    """
     kind = ExpandableAllocator if expandable_segments else CachingAllocator
+
+    def peaks(share: float, capacity: int | None) -> tuple[int, int] | None:
+        allocator = kind(capacity=capacity)
+        try:
+            replay(program, allocator, optimizer, accumulate=accumulate, share=share)
+        except OutOfMemoryError:
+            return None
+        return allocator.allocated_peak, allocator.reserved_peak
+
+    shares = CHOICES if program.has_choices else (1.0,)
     for capacity in (limit, None):
         if capacity is not None and capacity <= 0:
             continue
-        allocator = kind(capacity=capacity)
-        try:
-            replay(program, allocator, optimizer, accumulate=accumulate)
-        except OutOfMemoryError:
-            continue
-        return Reserved(
-            allocator.allocated_peak, allocator.reserved_peak, capacity is not None or limit is None
-        )
+        found = [peaks(share, capacity) for share in shares]
+        if any(found):
+            full = (capacity or 0, capacity or 0)
+            allocated, reserved = (
+                round(fmean(column)) for column in zip(*(pair or full for pair in found), strict=True)
+            )
+            return Reserved(allocated, reserved, capacity is not None or limit is None)
     raise AssertionError("an allocator without a limit cannot run out of memory")
 
 

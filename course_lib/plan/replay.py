@@ -10,13 +10,13 @@ first step and a temporary in each.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from course_lib.plan.allocator import CachingAllocator
 from course_lib.plan.optimizers import OptimizerRule
 from course_lib.plan.step_trace import ALLOCATE, BECOMES_GRADIENT, Op, StepTrace
 
-_TAKE, _GIVE, _KEEP, _BORROW = range(4)
+_TAKE, _GIVE, _KEEP, _BORROW, _CHOSEN = range(5)
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,13 @@ class Borrowed:
     of its own).
 
     ``tried``: whether cudnn.benchmark tries the operation out before its first run, and empties the cache
-    after it.
+    after it. ``chosen``: whether the bytes hang on the kernel that cuDNN chooses, which nobody outside knows:
+    a replay can take another share of them.
     """
 
     scratch: tuple[int, ...] = ()
     tried: bool = False
+    chosen: bool = False
 
 
 WorkspaceRule = Callable[[Op], Borrowed | None]
@@ -44,6 +46,11 @@ class Program:
     batch: tuple[int, ...]
     micro_batch: tuple[tuple[int, int, int], ...]  # (action, block or bytes, bytes or 1 if tried)
     parameters: tuple[tuple[tuple[int, ...], int], ...]  # (shape, bytes) of what is trained
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether anything is borrowed whose bytes hang on the kernel that cuDNN chooses."""
+        return any(action == _CHOSEN and nbytes for action, nbytes, _ in self.micro_batch)
 
 
 def compile_program(trace: StepTrace, workspace: WorkspaceRule | None = None) -> Program:
@@ -85,7 +92,7 @@ def _borrowed(trace: StepTrace, workspace: WorkspaceRule) -> dict[int, Borrowed]
         if borrowed.tried:
             signature = (op.name, op.dtype, op.inputs, op.options)
             if signature in tried:
-                borrowed = Borrowed(borrowed.scratch)
+                borrowed = replace(borrowed, tried=False)
             tried.add(signature)
         found[index] = borrowed
     return found
@@ -94,7 +101,7 @@ def _borrowed(trace: StepTrace, workspace: WorkspaceRule) -> dict[int, Borrowed]
 def _borrow(borrowed: Borrowed, slot: int) -> list[tuple[int, int, int]]:
     scratch = borrowed.scratch[slot] if slot < len(borrowed.scratch) else 0
     if slot < max(1, len(borrowed.scratch)) and (scratch or borrowed.tried):
-        return [(_BORROW, scratch, int(borrowed.tried))]
+        return [(_CHOSEN if borrowed.chosen else _BORROW, scratch, int(borrowed.tried))]
     return []
 
 
@@ -105,11 +112,12 @@ def replay(
     *,
     accumulate: int = 1,
     steps: int = 2,
+    share: float = 1.0,
 ) -> None:
     """Run ``steps`` training steps of ``program`` on ``allocator``; its counters hold the result.
 
-    The second step is the first that has optimizer states from its beginning. Raises OutOfMemoryError at the
-    allocator's limit.
+    The second step is the first that has optimizer states from its beginning. ``share``: what share of the
+    bytes that hang on cuDNN's choice is borrowed. Raises OutOfMemoryError at the allocator's limit.
     """
     take, give = allocator.allocate, allocator.release
     for size in program.loads:
@@ -118,9 +126,9 @@ def replay(
     for step in range(steps):
         for address in gradients:
             give(address)
-        gradients = _micro_batch(program, allocator, trials=step == 0)
+        gradients = _micro_batch(program, allocator, share, trials=step == 0)
         for _ in range(accumulate - 1):
-            _micro_batch(program, allocator, trials=False, adds=True)
+            _micro_batch(program, allocator, share, trials=False, adds=True)
         passing: list[int] = []
         for _, size in program.parameters:
             if not optimizer.foreach:
@@ -136,7 +144,7 @@ def replay(
 
 
 def _micro_batch(
-    program: Program, allocator: CachingAllocator, *, trials: bool, adds: bool = False
+    program: Program, allocator: CachingAllocator, share: float, *, trials: bool, adds: bool = False
 ) -> list[int]:
     """One forward and backward pass. Returns the gradients' addresses; with ``adds``, each gradient is
     added to the one that is there and released.
@@ -152,11 +160,12 @@ def _micro_batch(
             address = at.pop(what, -1)
             if address >= 0:  # else a gradient that was added and released already
                 give(address)
-        elif action == _BORROW:
+        elif action in (_BORROW, _CHOSEN):
             if size and trials:
                 allocator.empty_cache()
-            if what:
-                give(take(what))
+            scratch = int(what * share) if action == _CHOSEN else what
+            if scratch:
+                give(take(scratch))
         elif adds:
             give(at.pop(what))
         else:

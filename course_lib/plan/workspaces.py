@@ -4,7 +4,8 @@ make inside.
 cuDNN's fast kernels want another layout or a transformed input, and borrow the memory for it from
 PyTorch's allocator. How much depends on the kernel that it picks, which no document tells. Here it is a
 multiple of what the convolution reads and writes, by kind of convolution, pass and layout. The multiples
-were fitted to public measurements (``benchmarks/fit_memory.py``).
+were fitted to public measurements (``benchmarks/fit_memory.py``). They are right on average and not for one
+model: see ``CHOICES`` in ``memory.py``.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class WorkspaceRule:
                 if layout == "strided"
             ]
             return Borrowed((sum(copied),)) if copied else None
-        return Borrowed(scratch, tried=self.benchmark)
+        return Borrowed(scratch, tried=self.benchmark, chosen=True)
 
     def _share(self, op: Op, part: str, touched: int) -> int:
         return int(self.multiples.get(f"{kind_of(op)}.{part}", 0.0) * touched)

@@ -2,17 +2,18 @@
 
 import json
 import math
+from statistics import fmean
 
 import pytest
 
 from course_lib.accelerators import Accelerator, find_accelerator
 from course_lib.errors import CourseError
-from course_lib.plan.allocator import MIB, CachingAllocator
+from course_lib.plan.allocator import MIB, CachingAllocator, OutOfMemoryError
 from course_lib.plan.batch_size import BatchTraces, largest_batch, plan_workload, traces_of
-from course_lib.plan.memory import largest_batch_that, margin, plan_memory
+from course_lib.plan.memory import CHOICES, largest_batch_that, margin, plan_memory, reserve
 from course_lib.plan.model_names import named_workload
 from course_lib.plan.optimizers import optimizer_rule
-from course_lib.plan.replay import Borrowed, compile_program, replay
+from course_lib.plan.replay import Borrowed, Program, compile_program, replay
 from course_lib.plan.stacks import find_stack
 from course_lib.plan.step_trace import Op, StepTrace
 from course_lib.plan.timeline import timeline
@@ -167,7 +168,7 @@ def test_kinds_of_convolutions(op: Op, kind: str) -> None:
     assert kind_of(op) == kind
     borrowed = WorkspaceRule({f"{kind}.forward": 0.5}, benchmark=True)(op)
     touched = 4 * (2 * math.prod(op.inputs[0]) + math.prod(op.inputs[1]))
-    assert borrowed == Borrowed((touched // 2,), tried=True)
+    assert borrowed == Borrowed((touched // 2,), tried=True, chosen=True)
 
 
 def test_a_workspace_raises_the_peak_and_trials_empty_the_cache(resnet: StepTrace) -> None:
@@ -180,6 +181,59 @@ def test_a_workspace_raises_the_peak_and_trials_empty_the_cache(resnet: StepTrac
     large = peak(WorkspaceRule({"dense.data": 8.0}, benchmark=False))
     assert large.reserved_peak > bare.reserved_peak
     assert peak(WorkspaceRule({}, benchmark=True)).reserved_peak != bare.reserved_peak
+
+
+def peaks_by_choice(program: Program, capacity: int | None = None) -> list[int]:
+    """The reserved peak with each share of the workspaces; the capacity where one does not fit."""
+    found = []
+    for share in CHOICES:
+        allocator = CachingAllocator(capacity)
+        try:
+            replay(program, allocator, optimizer_rule("sgd"), share=share)
+        except OutOfMemoryError:
+            assert capacity is not None
+            found.append(capacity)
+        else:
+            found.append(allocator.reserved_peak)
+    return found
+
+
+def test_the_reserved_bytes_are_the_mean_over_what_cudnn_may_choose(resnet: StepTrace) -> None:
+    program = compile_program(
+        resnet, WorkspaceRule({"dense.data": 8.0, "dense.forward": 8.0}, benchmark=False)
+    )
+    peaks = peaks_by_choice(program)
+    assert peaks[0] < peaks[1] < peaks[-1]
+    bare = CachingAllocator()
+    replay(compile_program(resnet), bare, optimizer_rule("sgd"))
+    assert peaks[0] == bare.reserved_peak, "no share of a workspace is none"
+    found = reserve(program, optimizer_rule("sgd"))
+    assert found.reserved == round(fmean(peaks))
+    assert found.fitted
+
+
+def test_a_workspace_that_does_not_fit_is_not_chosen(resnet: StepTrace) -> None:
+    program = compile_program(
+        resnet, WorkspaceRule({"dense.data": 8.0, "dense.forward": 8.0}, benchmark=False)
+    )
+    free = peaks_by_choice(program)
+    limit = (free[0] + free[-1]) // 2
+    pressed = peaks_by_choice(program, limit)
+    assert pressed[0] < limit == pressed[-1], "without workspaces it fits, with the largest it does not"
+    found = reserve(program, optimizer_rule("sgd"), limit=limit)
+    assert found.fitted
+    assert found.reserved == round(fmean(pressed)) <= limit
+    tiny = reserve(program, optimizer_rule("sgd"), limit=resnet.bytes_of("parameter"))
+    assert not tiny.fitted
+    assert tiny.reserved == round(fmean(free))
+
+
+def test_copies_and_attention_are_no_choice_of_cudnn(resnet: StepTrace) -> None:
+    program = compile_program(resnet, lambda op: Borrowed((64 * MIB,)))
+    assert not program.has_choices
+    assert len(set(peaks_by_choice(program))) == 1
+    assert not compile_program(resnet, WorkspaceRule({}, benchmark=True)).has_choices
+    assert compile_program(resnet, WorkspaceRule({"stem.forward": 1.0}, benchmark=True)).has_choices
 
 
 def test_stacks(resnet: StepTrace) -> None:
