@@ -112,3 +112,7 @@ def test_in_a_notebook_figures_without_a_fault_are_said_to_be_well() -> None:
     assert explanation.known
     assert not explanation.findings
     assert "calls for an action" in explanation._repr_html_()
+
+
+def test_a_text_that_begins_with_a_thousand_empty_lines() -> None:
+    assert explain("> \n" * 1200 + "> x\n>  4\n>  CPU 4").findings == ()

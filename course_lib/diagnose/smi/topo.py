@@ -21,7 +21,7 @@ _NUMA = re.compile(r"^\d{1,2}$")
 
 def _whole_lines(paste: Paste) -> Iterator[tuple[int, str]]:
     """Number and text of each line; what a terminal has broken off a row of the matrix follows it again."""
-    width = max((len(line) for line in paste.lines[:1000]), default=0)
+    width = max((len(line) for line in paste.lines[:1000]), default=0) or 1  # all may be blank
     held: tuple[int, str] | None = None
     for line_number, line in enumerate(paste.lines, start=1):
         text = line[:3000]
