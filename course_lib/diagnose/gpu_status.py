@@ -1,8 +1,8 @@
 """What do the cards of this computer, or of a pasted dump, look like?
 
 ``gpu_statuses(text)`` reads every format that people paste: nvidia-smi's table, ``-q``, XML, CSV, ``dmon``
-and ``pmon``, ``-L``, ``nvlink -s``, ``topo -m``, its errors, gpustat, nvitop's and nvtop's screens, and
-what can be read of the tools of AMD and Intel (rocm-smi, amd-smi, xpu-smi).
+and ``pmon``, ``-L``, ``nvlink -s``, ``topo -m``, its errors, dcgmi, gpustat, nvitop's and nvtop's screens,
+and what can be read of the tools of AMD and Intel (rocm-smi, amd-smi, xpu-smi).
 ``live_status()`` asks the driver itself, through nvidia-ml-py.
 """
 
@@ -14,6 +14,7 @@ from course_lib.diagnose.paste import Paste
 from course_lib.diagnose.smi import (
     amd,
     csv,
+    dcgm,
     dmon,
     gpustat,
     intel,
@@ -31,7 +32,7 @@ from course_lib.diagnose.smi.nvml import live_status
 
 __all__ = ["Gpu", "GpuProcess", "GpuStatus", "MigDevice", "gpu_statuses", "live_status"]
 
-_FORMATS = (table, query, xml, csv, dmon, gpustat, records, nvtop, listing, topo, amd, intel, trouble)
+_FORMATS = (table, query, xml, csv, dmon, dcgm, gpustat, records, nvtop, listing, topo, amd, intel, trouble)
 
 
 def gpu_statuses(text: str | Paste) -> list[GpuStatus]:
@@ -43,7 +44,15 @@ def gpu_statuses(text: str | Paste) -> list[GpuStatus]:
     found = [status for module in _FORMATS for status in module.read(paste)]
     if not found and "\\n" in paste.text:
         found = list(_of_one_line(paste))
-    return _joined(sorted(found, key=lambda status: (status.first_line, status.source)))
+    return _joined(sorted(map(_with_system, found), key=lambda status: (status.first_line, status.source)))
+
+
+def _with_system(status: GpuStatus) -> GpuStatus:
+    """The status, with what a driver model says: only Windows has one."""
+    models = {gpu.driver_model for gpu in status.gpus} - {None}
+    if not models:
+        return status
+    return replace(status, os="windows", driver_model=models.pop() if len(models) == 1 else None)
 
 
 def _of_one_line(paste: Paste) -> Iterator[GpuStatus]:

@@ -110,6 +110,18 @@ def test_a_process_that_has_lost_its_name() -> None:
             "    Max Clocks\n        SM : 1410 MHz\n",
             {"power_w": 83.1, "power_cap_w": 400.0},
         ),
+        (
+            "    Clocks\n        SM                : 1980 MHz\n    Max Clocks\n        SM : 2010 MHz\n",
+            {"sm_clock_mhz": 1980, "max_sm_clock_mhz": 2010},
+        ),
+        (
+            "    Remapped Rows\n        Uncorrectable Error  : 2\n        Pending              : Yes\n",
+            {"repair_pending": True},
+        ),
+        (
+            "Attached GPUs        : 1\nGPU 00000000:03:00.0\n    Product Name     : NVIDIA A40\n",
+            {"name": "NVIDIA A40", "bus_id": "00000000:03:00.0"},
+        ),
     ],
 )
 def test_parts_of_the_long_form(text: str, fields: dict[str, object]) -> None:
@@ -254,6 +266,20 @@ def test_nvtop_on_the_screen_and_as_json() -> None:
             [(49, 305, 97, 3072)],
         ),
         (
+            "GPU: 0\n    USAGE:\n        GFX_ACTIVITY: 7 %\n        JPEG_ACTIVITY: [N/A, N/A, N/A, N/A]\n"
+            "    POWER:\n        SOCKET_POWER: 31 W\n    TEMPERATURE:\n        EDGE: 44 °C\n"
+            "    MEM_USAGE:\n        TOTAL_VRAM: 16384 MB\n        USED_VRAM: 512 MB\n",
+            "amd-smi",
+            [(44, 31, 7, 512)],
+        ),
+        (
+            '[{\n"gpu": 0,\n"usage": {\n"gfx_activity": {\n"value": 5,\n"unit": "%"\n}},\n"power": {\n'
+            '"socket_power": {\n"value": 9,\n"unit": "W"\n}}}]\n',
+            "amd-smi",
+            [(None, 9, 5, None)],
+        ),
+        ("GPU[0] \t\t: Temperature (Sensor edge) (c): 50.0\n", "rocm-smi", [(50, None, None, None)]),
+        (
             "Timestamp, DeviceId, GPU Utilization (%), GPU Power (W), GPU Core Temperature (Celsius Degree)\n"
             "08:08:16.817,    0,  N/A, 281.13, 35.50\n",
             "xpu-smi",
@@ -274,6 +300,8 @@ def test_other_makers_are_named_and_not_judged(
     ("line", "expected"),
     [
         ("Unable to determine the device handle for GPU3: 0000:BA:00.0: Unknown Error", "hardware.gpu_lost"),
+        ("Unable to detect the device handle for GPU0000:B1:00.0: Unknown Error", "hardware.gpu_lost"),
+        ("Error: nvmlDeviceGetHandleByIndex(): Unknown Error", "hardware.gpu_lost"),
         (
             "NVRM: The NVIDIA GPU 0000:b3:00.0\n  NVRM: (PCI ID: 10de:26b5)\n  NVRM: fallen off the bus",
             "hardware.gpu_lost",
@@ -296,6 +324,43 @@ def test_other_makers_are_named_and_not_judged(
 )
 def test_failures_in_all_their_wordings(line: str, expected: str) -> None:
     assert ids(line + "\n") == [expected]
+
+
+def test_dcgmi() -> None:
+    status = one(
+        "#Entity   GPUTL   FBUSD   POWER\nID\nGPU 0     91      40123   301.25\nGPU 1  N/A  40123  298\n"
+    )
+    assert (status.source, status.gpus[0]) == (
+        "dcgmi dmon",
+        Gpu(index=0, util_percent=91, used_mib=40123, power_w=301.25),
+    )
+    assert status.gpus[1].util_percent is None
+
+
+def test_a_row_that_breaks_off() -> None:
+    """What stands before the break is read, and no verdict on the rest is made."""
+    text = (
+        "|   0  NVIDIA RTX A5000    On  | 00000000:01:00.0 Off |                  Off |\n"
+        "| 30%   33C    P8    18W / 230W |      1MiB / 24564MiB |      0%      Default |\n"
+        "|   1  NVIDIA RTX A5000    On  | 00000000:02:00.0 Off |                  Off |\n"
+        "| 51%   71C    P2   226W / 230W |  212"
+    )
+    second = one(text).gpus[1]
+    assert (second.temp_c, second.power_w, second.used_mib, second.util_percent) == (71, 226, None, None)
+    (finding,) = diagnose(one(text))
+    assert finding.certainty == "likely"
+    assert "GPU 1" in finding.why
+
+
+def test_windows_shows_in_every_form() -> None:
+    """There a list of processes that names nobody is usual, and no sign of a dead one."""
+    text = (
+        "Attached GPUs : 1\nGPU 00000000:01:00.0\n    Driver Model\n        Current : WDDM\n"
+        "    FB Memory Usage\n        Total : 16376 MiB\n        Used : 9012 MiB\n    Processes : None\n"
+    )
+    assert (one(text).os, one(text).driver_model) == ("windows", "WDDM")
+    assert "zombie.holding_gpu" not in ids(text)
+    assert "zombie.holding_gpu" in ids(text.replace("WDDM", "N/A"))
 
 
 def test_a_card_that_works_in_bursts() -> None:
@@ -378,3 +443,7 @@ def test_processes_of_slices() -> None:
 )
 def test_other_tables_are_not_taken_for_cards(text: str) -> None:
     assert gpu_statuses(text) == []
+
+
+def test_rows_in_quotes_are_not_rows_of_one_cell() -> None:
+    gpu_statuses('  "Timestamp, DeviceId, GPU Power (W)\\n"\n  "08:08:16.817,    0,  281.13\\n"\n')

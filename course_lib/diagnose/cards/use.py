@@ -40,12 +40,30 @@ def use(status: GpuStatus) -> Iterator[Finding]:
         for place, gpu in enumerate(status.gpus)
         if gpu.used_mib is not None or gpu.util_percent is not None
     )
-    if not known:
-        return
-    status = replace(status, gpus=known)
+    missing = [
+        label(gpu, place)
+        for place, gpu in enumerate(status.gpus)
+        if gpu.used_mib is None and gpu.util_percent is None
+    ]
+    if known:
+        for finding in _told(replace(status, gpus=known)):
+            yield _without(finding, missing) if missing else finding
+
+
+def _without(finding: Finding, missing: list[str]) -> Finding:
+    """The finding, with a word on the cards of which the text has no figures."""
+    return replace(
+        finding,
+        summary=finding.summary.replace("The card is", "The one card that can be read is", 1),
+        why=f"{finding.why} How {', '.join(missing[:8])} is used does not stand in this text.",
+        certainty="likely" if finding.certainty == "certain" else finding.certainty,
+    )
+
+
+def _told(status: GpuStatus) -> Iterator[Finding]:
     if finding := _choose_idle(status):
         yield finding
-        in_use = replace(status, gpus=tuple(gpu for gpu in known if not _is_idle(gpu)))
+        in_use = replace(status, gpus=tuple(gpu for gpu in status.gpus if not _is_idle(gpu)))
         if starving := starved(in_use):
             yield replace(starving, severity="note")
         return
@@ -218,9 +236,9 @@ def _busy(status: GpuStatus) -> Finding | None:
     shares = [share for gpu in status.gpus if (share := power_share(gpu)) is not None]
     power = ""
     if len(shares) == len(utils):
-        power = (
-            f" Power is at {min(shares):.0%} to {max(shares):.0%} of the limit{_power_says(status, shares)}"
-        )
+        least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
+        span = least if least == most else f"{least} to {most}"
+        power = f" Power is at {span} of the limit{_power_says(status, shares)}"
     return Finding(
         id="smi.busy",
         summary=f"The cards are busy: utilisation {min(utils):.0f} to {max(utils):.0f} %",

@@ -2,7 +2,7 @@
 
 rocm-smi's columns have come and gone: VRAM% and GPU% stand last, temperature and power first. With ``-a`` and
 ``--show...`` it prints a line a figure, ``--csv`` and ``--json`` the same names. amd-smi draws a table of two
-lines a card, ``monitor`` one row a card, ``metric`` a name a line.
+lines a card, ``monitor`` one row a card; ``metric``, with a name a line or in JSON, is read in amd_metric.py.
 """
 
 import re
@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from course_lib.diagnose.paste import Paste
+from course_lib.diagnose.smi import amd_metric
 from course_lib.diagnose.smi.cells import number
 from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
@@ -27,7 +28,9 @@ _CLOCK = re.compile(r"(\d{1,5})Mhz", re.IGNORECASE)
 _LINE = re.compile(r"^[\s>]*GPU\[(\d{1,3})\]\s*:\s*(.{3,80}?)\s*:\s*(\S.{0,80})$")
 _PAIR = re.compile(r'"(card\d{1,3})"\s*:\s*\{|"([^"\n]{3,60})"\s*:\s*"([^"\n]{0,80})"')
 _NAMES = {
+    "Temperature": "temp_c",
     "Temperature (Sensor edge) (C)": "temp_c",
+    "Temperature (Sensor edge) (c)": "temp_c",
     "Temperature (Sensor junction) (C)": "temp_c",
     "Average Graphics Package Power (W)": "power_w",
     "Current Socket Graphics Package Power (W)": "power_w",
@@ -54,9 +57,6 @@ _MONITOR_ROW = re.compile(
 )
 _MONITOR_CLOCK = re.compile(r"(\d{1,5}) MHz")
 _MONITOR_MEMORY = re.compile(r"(\d{1,5}\.\d)/\s*(\d{1,5}\.\d) GB")
-_METRIC = re.compile(
-    r"^[\s>]*(GFX_ACTIVITY|UMC_ACTIVITY|SOCKET_POWER|THROTTLE_STATUS|VRAM_MEM)\s*:", re.MULTILINE
-)
 
 
 def read(paste: Paste) -> list[GpuStatus]:
@@ -152,7 +152,7 @@ def _amd(paste: Paste) -> Iterator[GpuStatus]:
     monitored = False
     for line_number, line in enumerate(paste.lines, start=1):
         text = line[:300]
-        if _AMD_TITLE.search(text) or _METRIC.match(text):
+        if _AMD_TITLE.search(text):
             pass
         elif _MONITOR.match(text):
             monitored = True
@@ -181,6 +181,9 @@ def _amd(paste: Paste) -> Iterator[GpuStatus]:
         else:
             continue
         lines.append(line_number)
+    if not cards:
+        cards, more = amd_metric.read(paste)
+        lines = sorted([*lines, *more])
     if len(lines) > 1 or cards:
         yield _status(AMD, lines, cards, {})
 

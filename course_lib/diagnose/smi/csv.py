@@ -195,8 +195,9 @@ def _is_of_cards(block: _Block) -> bool:
 
 def _is_anonymous(cells: Sequence[str]) -> bool:
     """Whether a row without header is nvidia-smi's all the same: by cells that carry its units."""
-    figures = sum(bool(_FIGURE.fullmatch(cell)) for cell in cells)
-    return len(cells) > 1 and (figures == len(cells) or figures >= 3)
+    figures = [cell for cell in cells if _FIGURE.fullmatch(cell)]
+    own = any(cell != "N/A" for cell in figures)  # a bare "N/A" is anybody's
+    return own and len(cells) > 1 and (len(figures) == len(cells) or len(figures) >= 3)
 
 
 def _looks_like_noise(line: str) -> bool:

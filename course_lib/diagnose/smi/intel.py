@@ -32,7 +32,7 @@ def read(paste: Paste) -> list[GpuStatus]:
         text = line[:1000].strip(" >|")
         if _HEADER.match(text):
             columns = _cells(text)
-        elif columns and len(cells := _cells(text)) == len(columns) and cells[1].isdecimal():
+        elif len(columns) > 1 and len(cells := _cells(text)) == len(columns) and cells[1].isdecimal():
             values = {_COLUMNS[n]: number(c) for n, c in zip(columns, cells, strict=True) if n in _COLUMNS}
             card = Gpu(index=whole(cells[1]), time=cells[0], **values)  # type: ignore[arg-type]
             cards[card.index] = card

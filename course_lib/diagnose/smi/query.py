@@ -21,12 +21,12 @@ _REASONS = re.compile(r"clocks (?:throttle|event) reasons$")
 # Two of these are nobody else's; the other words of -q are common English.
 _MARKS = re.compile(
     r"^\W*(?:BAR1 Memory Usage|GPU Link Info|Max Clocks|(?:GPU )?Power Readings|Product Name\s+:.*"
-    r"|Utilization|Performance State\s+:.*|Retired Pages|Remapped Rows)\s*$"
+    r"|Utilization|Performance State\s+:.*|Retired Pages|SM\s+:\s*\d+ MHz)\s*$"
 )
 # Each of these is nobody else's by itself.
 _SURE_MARKS = re.compile(
     r"^\W*(?:FB Memory Usage|Clocks (?:Throttle|Event) Reasons(?:\s+:.*)?|HW Slowdown\s*:.*"
-    r"|Used GPU Memory\s*:.*"
+    r"|Used GPU Memory\s*:.*|Attached GPUs\s+:\s*\d{1,3}|Remapped Rows(?:\s+:.*)?"
     r"|GPU (?:Current|Slowdown) Temp\s*:.*|DRAM Uncorrectable\s*:.*|Enforced Power Limit\s*:.*)\s*$"
 )
 # path of sections and key, in lower case -> field; the section may be anywhere above

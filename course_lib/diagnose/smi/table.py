@@ -6,7 +6,7 @@ rows in a frame of its own. Rows are found by what they hold, not by columns: pa
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,11 +25,12 @@ _CARD = re.compile(
     r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d|N/A)\s+(On|Off|N/A|ERR!)\s*\|\s*"
     r"([^|]{1,40}?)\s*(?:\||$)"
 )
-_STATE = re.compile(
+_SENSORS = (
     r"^\W{0,6}?\|?\s*(MAX|\d{1,3}%|N/A|ERR!|\[?Unknown Error\]?)\s+(\d{1,3}C|N/A|ERR!)\s+"
-    r"(P\d{1,2}|N/A|ERR!|\?)\s+(N/A|[^|/]{1,20}?)\s*/\s*([^|]{1,12}?)\s*\|\s*([^|]{1,40}?)\s*\|\s*"
-    r"(\S+?|GPU is lost)\s+([^|]{1,20}?)\s*(?:\||$)"
+    r"(P\d{1,2}|N/A|ERR!|\?)\s+(N/A|[^|/]{1,20}?)\s*/\s*([^|]{1,12}?)\s*\|"
 )
+_STATE = re.compile(_SENSORS + r"\s*([^|]{1,40}?)\s*\|\s*(\S+?|GPU is lost)\s+([^|]{1,20}?)\s*(?:\||$)")
+_CUT_STATE = re.compile(_SENSORS + r"([^|]{0,40})")
 _MEMORY = re.compile(r"(\d{1,9})\s*Mi?B\s*/\s*(\d{1,9})\s*Mi?B")
 _MIG_LINE = re.compile(r"^\W*\|?\s+\|\s+\|\s*(Enabled\*?|Disabled\*?|N/A)\s*\|?\s*$")
 _PROCESS_HEAD = re.compile(r"(?:Processes|Compute processes):", re.IGNORECASE)
@@ -69,13 +70,10 @@ class _Table:
     ends_with_rule: bool = False
 
     def status(self) -> GpuStatus:
-        models = {gpu.driver_model for gpu in self.gpus} - {None}
         return GpuStatus(
             source="nvidia-smi table",
             first_line=self.first_line,
             last_line=self.last_line,
-            os="windows" if models else None,
-            driver_model=models.pop() if len(models) == 1 else None,
             gpus=tuple(self.gpus),
             samples=tuple(self.gpus),
             processes=None if self.processes is None else tuple(self.processes),
@@ -148,10 +146,12 @@ def _take(table: _Table, line: str) -> bool:
     if match := _CARD.match(line):
         table.gpus.append(_card(match))
     elif (match := _STATE.match(line)) and table.gpus:
-        table.gpus[-1] = _with_state(table.gpus[-1], match)
+        table.gpus[-1] = _with_state(table.gpus[-1], match.groups())
         # A cell that says neither how much nor that it cannot be told is damaged, and says nothing.
         memory = match.group(6)
         table.tells_memory = table.tells_memory or bool(_MEMORY.search(memory)) or word(memory) is None
+    elif (match := _CUT_STATE.match(line)) and table.gpus:
+        table.gpus[-1] = _with_state(table.gpus[-1], (*match.groups(), None, None))
     elif (match := _MIG_LINE.match(line)) and table.gpus:
         enabled = {"E": True, "D": False}.get(match.group(1)[0])
         table.gpus[-1] = replace(table.gpus[-1], mig_enabled=enabled)
@@ -205,8 +205,8 @@ def _card(match: re.Match[str]) -> Gpu:
     )
 
 
-def _with_state(gpu: Gpu, match: re.Match[str]) -> Gpu:
-    fan, temperature, pstate, draw, cap, memory, util, mode = match.groups()
+def _with_state(gpu: Gpu, row: Sequence[Any]) -> Gpu:
+    fan, temperature, pstate, draw, cap, memory, util, mode = row
     sizes = _MEMORY.search(memory)
     cells = {"fan": fan, "temperature": temperature, "performance": pstate, "power": draw, "memory": memory}
     cells["utilisation"] = util

@@ -14,9 +14,9 @@ _BUS = r"(?P<bus>(?:[0-9a-f]{3,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.\d)?)"
 _SENTENCES = {
     label: re.compile(pattern)
     for label, pattern in {
-        "gpu lost": rf"unabletodeterminethedevicehandleforgpu(?:\d{{1,2}}:)?(?:{_BUS})?|gpuislost"
+        "gpu lost": rf"unableto(?:determine|detect)thedevicehandleforgpu(?:\d{{1,2}}:)?(?:{_BUS})?|gpuislost"
         rf"|nvrm:(?:thenvidia)?gpu{_BUS.replace('bus', 'nvrm')}[^!]{{0,120}}fallenoffthebus|fallenoffthebus"
-        r"|nolongeravailableonthebus",
+        r"|nolongeravailableonthebus|nvmldevicegethandlebyindex\S{0,4}?:unknownerror",
         "driver not running": r"couldn'tcommunicatewiththenvidiadriver|failedtoinitializenvml:drivernotloaded"
         r"|nvmlerror_drivernotloaded",
         "library mismatch": r"driver/libraryversionmismatch|nvmlerror_libraryversionmismatch"
