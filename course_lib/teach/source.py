@@ -20,6 +20,7 @@ from course_lib.teach.lessons import heading, split_name
 
 FIRST_LANGUAGE = "en"
 MOST_CODE_LINES = 15
+WIDEST_CODE_LINE = 88  # a wider one scrolls sideways in a browser window of 1,280 pixels
 
 _KEPT_OPTIONS = ("tags", "jupyter")  # what a cell of the source may carry into the notebook
 _JUPYTEXT_OPTIONS = ("lines_to_next_cell", "cell_marker")  # how jupytext remembers the look of the source
@@ -191,6 +192,12 @@ def _examine_code(cell: SourceCell) -> None:
             f"{cell.place}: {length} lines of code; a cell has at most {MOST_CODE_LINES}, blank lines and "
             "comments not counted. Split it, or move a part to course_lib."
         )
+    for line in "\n".join(editions).split("\n"):
+        if len(line) > WIDEST_CODE_LINE:
+            raise CourseError(
+                f"{cell.place}: a line of code has at most {WIDEST_CODE_LINE} characters, and this one "
+                f"{len(line)}: {line.strip()[:40]!r}. Break it."
+            )
 
 
 def _parse(cell: SourceCell, code: str) -> ast.Module:

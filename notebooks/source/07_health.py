@@ -16,7 +16,7 @@
 # %% tags=["parameters"]
 import os
 
-quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # a short run, for small machines and for tests
+quick = bool(int(os.environ.get("COURSE_QUICK", "0")))  # True: a shorter run
 late_by = 0.08  # seconds
 steps = 8 if quick else 25
 
@@ -95,7 +95,8 @@ print(text)
 from course_lib.diagnose.gpu_status import gpu_statuses
 
 for name in ("two_cards.txt", "two_cards.csv", "two_cards_dmon.txt"):
-    status = gpu_statuses(data_path(f"nvidia_smi/{name}").read_text(encoding="utf-8"))[0]
+    text = data_path(f"nvidia_smi/{name}").read_text(encoding="utf-8")
+    status = gpu_statuses(text)[0]
     print(f"{name}: {status.source}\n{status}\n")
 
 # %% [markdown]
@@ -140,7 +141,8 @@ plot_busy(rates, title=f"Busy on {place}, twice")
 
 # %%
 tiny, large = rates.values()
-print(f"utilisation {tiny[0]:.0f} % and {large[0]:.0f} %, work 1 to {large[1] / tiny[1]:.0f}")
+times = large[1] / tiny[1]
+print(f"utilisation {tiny[0]:.0f} % and {large[0]:.0f} %, work 1 to {times:.0f}")
 
 # %% [markdown]
 # The two read nearly the same, and do very different amounts of work. (On a machine that others use, both may read
@@ -164,11 +166,13 @@ from course_lib.teach.labs import health as lab
 
 def show_case(number):
     case = lab.guessing_game(number)
-    return plot_cards(case.series, title=f"Case {number}: eight cards of one job (simulated)")
+    title = f"Case {number}: eight cards of one job (simulated)"
+    return plot_cards(case.series, title=title)
 
 def answer(number):
     case = lab.guessing_game(number)
-    print(f"put in: {case.fault.replace('_', ' ')} on GPU {case.gpu}. Found from the figures:")
+    print(f"put in: {case.fault.replace('_', ' ')} on GPU {case.gpu}.")
+    print("Found from the figures:")
     return examine(case.series)[0]
 
 show_case(1)
@@ -262,7 +266,9 @@ by_library
 # is called sick is a *false alarm*. A sick job that is called healthy is a *miss*.
 
 # %%
-at_the_guides = lab.count_alarms(util_percent=60, imbalance_percent=15, communication_percent=20)
+at_the_guides = lab.count_alarms(
+    util_percent=60, imbalance_percent=15, communication_percent=20
+)
 print(at_the_guides)
 plot_alarms(at_the_guides)
 
@@ -276,7 +282,7 @@ passed, sick = at_the_guides.passing("utilisation")
 judge(
     "health.util", "fails" if sick > passed / 10 else "holds",
     number=100 * sick / passed, unit=f"% of {passed} simulated jobs above it are sick",
-    note=f"of {at_the_guides.sick} sick jobs, {at_the_guides.sick - sick} were under it",
+    note=f"{at_the_guides.sick - sick} of {at_the_guides.sick} sick jobs were under it",
 )
 memory = at_the_guides.by_rule["memory"]
 of_memory = memory["memory_imbalance"] + memory["contexts_on_first_card"]
@@ -284,7 +290,8 @@ others = sum(memory.values()) - of_memory - memory["healthy"]
 judge(
     "health.balance", "holds when" if of_memory > 12 else "fails",
     number=of_memory, unit="of 24 simulated faults of memory found",
-    note=f"the fault is one of memory: it finds {others} of 36 others, {memory['healthy']} false alarms",
+    note=f"the fault is one of memory: it finds {others} of 36 others, "
+    f"{memory['healthy']} false alarms",
 )
 
 # %% [markdown]
@@ -299,8 +306,10 @@ print(f"one rank late:     {as_shown:.0%} with the waiting")
 verdict = "fails" if exchange >= 0.2 else "holds" if as_shown < 0.2 else "holds when"
 judge(
     "health.comm", verdict,
-    number=round(100 * exchange, 1), unit="% of a step, two ranks over gloo, measured here",
-    note=f"no rank makes the others wait; with a late one a profiler shows {as_shown:.0%}. "
+    number=round(100 * exchange, 1),
+    unit="% of a step, two ranks over gloo, measured here",
+    note="no rank makes the others wait; "
+    f"with a late one a profiler shows {as_shown:.0%}. "
     "Cards with links or a network of their own: cannot be tested here",
 )
 
@@ -328,8 +337,8 @@ lab.lab()
 
 # %% tags=["exercise"]
 # Exercise 7.1 · 4 minutes · ●○○
-# used_mib: the memory in use on each card. By what share of the fullest card do the fullest and the
-# emptiest differ? 0 when all hold the same.
+# used_mib: the memory in use on each card. By what share of the fullest card do the
+# fullest and the emptiest differ? 0 when all hold the same.
 def memory_difference(used_mib: list[float]) -> float:
     # solution
     return (max(used_mib) - min(used_mib)) / max(used_mib)
@@ -339,8 +348,9 @@ check("health.memory_difference", memory_difference)
 
 # %% tags=["exercise"]
 # Exercise 7.2 · 6 minutes · ●●○
-# all_reduce_s[step][rank]: the seconds that each rank spent in the all-reduce. Which rank (its
-# number) do the others wait for? Any rank is late once in a while: look at all steps together.
+# all_reduce_s[step][rank]: the seconds that each rank spent in the all-reduce. Which
+# rank (its number) do the others wait for? Any rank is late once in a while: look at
+# all steps together.
 def straggler(all_reduce_s: list[list[float]]) -> int:
     # solution
     totals = [sum(of_rank) for of_rank in zip(*all_reduce_s)]
@@ -351,9 +361,9 @@ check("health.straggler", straggler)
 
 # %% tags=["exercise"]
 # Exercise 7.3 · 8 minutes · ●●●
-# busy_s: the seconds that each rank needs for a step when it waits for nobody. In each step each
-# rank does one batch. Are more batches done in a second with all ranks ("keep"), or without the
-# slowest ("leave out")?
+# busy_s: the seconds that each rank needs for a step when it waits for nobody. In each
+# step each rank does one batch. Are more batches done in a second with all ranks
+# ("keep"), or without the slowest ("leave out")?
 def leave_out(busy_s: list[float]) -> str:
     # solution
     others = sorted(busy_s)[:-1]
@@ -370,8 +380,8 @@ show_case(6)
 # %% tags=["exercise"]
 # Exercise 7.4 · 4 minutes · ●●○
 # Nobody tells you anything about case 6. What is wrong with it?
-#   "a"  one card is throttled            "b"  one rank is starved: its batches come late
-#   "c"  one rank has more work to do     "d"  seven cards are broken
+#   "a"  one card is throttled          "b"  one rank is starved: its batches come late
+#   "c"  one rank has more work to do   "d"  seven cards are broken
 #   "e"  nothing: all cards are busy
 # solution
 my_diagnosis = "c"
@@ -402,7 +412,8 @@ except CourseError as error:
 from course_lib.diagnose.recognise import explain
 from course_lib.teach.paste_box import PasteBox
 
-PasteBox(explain, "Paste here what nvidia-smi printed, or an error, from its first line to its last.")
+asked = "Paste what nvidia-smi printed, or an error, from its first line to its last."
+PasteBox(explain, asked)
 
 # %% [markdown]
 # The same without a box. Put your text, or your file, in place of ours:

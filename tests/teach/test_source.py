@@ -185,6 +185,10 @@ MISTAKES = {
         solution_at("    if wait_s:\n# solution\n        pass\n    return", "# end"),
         "not whole statements",
     ),
+    "wide line": (
+        changed("batch = 64", f"batch = 64  # {'x' * 75}"),
+        "88 characters, and this one 89: 'batch",
+    ),
     "long cell": (changed("batch = 64", FIFTEEN), "16 lines of code; a cell has at most 15"),
     "unknown option": (changed('tags=["parameters"]', 'tag=["parameters"]'), "unknown 'tag'"),
     "title on the line": (changed(EXERCISE, '# %% An exercise tags=["exercise"]'), "unknown 'title'"),
