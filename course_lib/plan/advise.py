@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from course_lib.accelerators import Accelerator, accelerators
+from course_lib.bounds import whole_in
 from course_lib.errors import CourseError
 from course_lib.plan.job import Assumptions, Job, job_on
 from course_lib.plan.memory import largest_batch_that, plan_memory
@@ -181,7 +182,7 @@ def advise(
 
     A card whose memory is too small for ``batch_size`` is timed at the largest batch that fits. ``traces``
     come from ``batch_size.traces_of(workload)``, or from saved traces: nothing here needs torch.
-    Raises CourseError for samples or epochs that are not above 0.
+    Raises CourseError for samples, epochs or a batch size that are not above 0, and where there are no cards.
     """
     timed = time_on_cards(
         traces, batch_size=batch_size, optimizer=optimizer, accumulate=accumulate, cards=cards
@@ -202,11 +203,15 @@ def time_on_cards(
 
     ``batches``: the only ones that a card may take, besides ``batch_size``. A few save most of the time.
     """
+    whole_in(batch_size, "The batch size", 1, _MOST_IN_A_BATCH)
+    chosen = tuple(accelerators() if cards is None else cards)
+    if not chosen:
+        raise CourseError("There is no card to choose from: name one at least, or leave cards out for all.")
     tried = None if batches is None else sorted({*batches, batch_size})
     fitting = _Fitting(traces, optimizer, accumulate, tried)
     works: dict[int, StepWork] = {}
     choices = []
-    for card in accelerators() if cards is None else cards:
+    for card in chosen:
         largest = fitting.largest(card.usable_bytes)
         if largest < batch_size and fitting.safe(batch_size) <= card.usable_bytes:
             largest = batch_size  # it lies between two of the batches that are tried
@@ -255,6 +260,7 @@ def _in_order(choices: list[Choice]) -> tuple[Choice, ...]:
     return (*marked, *(choice for choice in choices if not choice.job))
 
 
+_MOST_IN_A_BATCH = 1_000_000
 _STEPS = 208  # up to a batch of 65,536
 
 

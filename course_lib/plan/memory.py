@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
-from course_lib.accelerators import Accelerator
+from course_lib.accelerators import Accelerator, find_accelerator
 from course_lib.plan.allocator import MIB, CachingAllocator, OutOfMemoryError
 from course_lib.plan.expandable_allocator import ExpandableAllocator
 from course_lib.plan.optimizers import OptimizerRule, optimizer_rule
@@ -207,14 +207,20 @@ def margin(trace: StepTrace, stack: Stack) -> float:
 
 def plan_memory(
     trace: StepTrace,
-    card: Accelerator,
+    card: Accelerator | str,
     *,
     optimizer: str | OptimizerRule = "sgd",
     accumulate: int = 1,
     stack: Stack | None = None,
     expandable_segments: bool = False,
 ) -> MemoryPlan:
-    """The memory of one training step of ``trace`` on ``card``."""
+    """The memory of one training step of ``trace`` on ``card``.
+
+    ``card`` may be a name that :func:`course_lib.accelerators.find_accelerator` knows. Raises CourseError for
+    an unknown one.
+    """
+    if not isinstance(card, Accelerator):
+        card = find_accelerator(card)
     stack = stack or find_stack()
     rule = optimizer_rule(optimizer)
     context = int(stack.context_mib * MIB)

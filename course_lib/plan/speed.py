@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from course_lib.accelerators import Accelerator
+from course_lib.accelerators import Accelerator, find_accelerator
 from course_lib.errors import CourseError
 from course_lib.plan.coefficients import Coefficients, find_coefficients
 from course_lib.plan.optimizers import OptimizerRule, optimizer_rule
@@ -26,7 +26,7 @@ RARE = 0.1  # from this share of the time on, grouped convolutions and kinds not
 
 def predict(
     trace: StepTrace | StepWork,
-    card: Accelerator | Rates,
+    card: Accelerator | Rates | str,
     *,
     optimizer: str | OptimizerRule = "sgd",
     accumulate: int = 1,
@@ -34,13 +34,16 @@ def predict(
 ) -> StepTime:
     """The time of one optimizer step of ``trace`` on ``card``: ``accumulate`` micro-batches and one update.
 
-    Give a :class:`StepWork` (from ``step_work``) instead of the trace to time it on many cards.
-    ``coefficients`` default to those of the newest software stack that public measurements were found for;
-    for a device that ``course calibrate`` measured, give its own (``calibrate.py``). Raises CourseError for
-    a card of which the table gives no bandwidth or no rate.
+    ``card`` may be a name that :func:`course_lib.accelerators.find_accelerator` knows. Give a
+    :class:`StepWork` (from ``step_work``) instead of the trace to time it on many cards. ``coefficients``
+    default to those of the newest software stack that public measurements were found for; for a device that
+    ``course calibrate`` measured, give its own (``calibrate.py``). Raises CourseError for a card that is not
+    known, and for one of which the table gives no bandwidth or no rate.
     """
     if accumulate < 1:
         raise CourseError(f"A step needs at least one micro-batch, not {accumulate}.")
+    if not isinstance(card, Accelerator | Rates):
+        card = find_accelerator(card)
     work = trace if isinstance(trace, StepWork) else step_work(trace)
     table = coefficients or find_coefficients()
     rates = card if isinstance(card, Rates) else rates_of(card)

@@ -90,8 +90,11 @@ def workload_from(
     ``sample`` is what the module is called with: a tensor, a tuple of arguments or a dict of keyword
     arguments. Every tensor whose first dimension equals that of the first tensor grows and shrinks with
     the batch; the others stay. ``loss`` defaults to :func:`default_loss`. ``settings`` are further fields
-    of Workload. Nothing of ``module`` is changed.
+    of Workload. Nothing of ``module`` is changed. Raises CourseError for what is no module, and for a sample
+    without a tensor.
     """
+    if not isinstance(module, nn.Module):
+        raise CourseError(f"{module!r:.60} is no torch.nn.Module: give your model itself.")
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     if isinstance(sample, dict):

@@ -136,6 +136,13 @@ def test_nothing_to_train_is_refused(trace: StepTrace, samples: int, epochs: flo
 POINTS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=30)
 
 
+def test_no_card_and_no_batch_are_refused(traces: BatchTraces) -> None:
+    with pytest.raises(CourseError, match="There is no card to choose from"):
+        advise(traces, batch_size=1, samples=10, epochs=1, cards=())
+    with pytest.raises(CourseError, match="The batch size cannot be 0"):
+        advise(traces, batch_size=0, samples=10, epochs=1, cards=CARDS)
+
+
 @given(POINTS)
 def test_a_front_is_what_no_point_beats(points: list[tuple[int, int]]) -> None:
     front = pareto_front(points)

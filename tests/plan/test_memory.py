@@ -64,6 +64,12 @@ def test_the_replay_without_workspaces_allocates_the_live_peak_and_its_rounding(
     )  # rounding, and blocks that were not worth splitting
 
 
+def test_a_card_may_be_named(resnet: StepTrace) -> None:
+    assert plan_memory(resnet, "3090") == plan_memory(resnet, find_accelerator("RTX 3090"))
+    with pytest.raises(CourseError, match="not in the table"):
+        plan_memory(resnet, "RTX 9999")
+
+
 def test_adam_keeps_twice_as_much_as_momentum(resnet: StepTrace) -> None:
     weights = resnet.bytes_of("parameter")
     states = [

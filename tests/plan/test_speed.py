@@ -41,6 +41,12 @@ def test_the_parts_of_a_step_add_up_to_it(told: StepTime) -> None:
     assert told.backward > told.forward > told.optimizer > 0
 
 
+def test_a_card_may_be_named(taken: StepTrace) -> None:
+    assert predict(taken, "3090") == predict(taken, CARD)
+    with pytest.raises(CourseError, match="is no name of a card"):
+        predict(taken, 3090)  # type: ignore[arg-type]
+
+
 def test_samples_and_mfu_follow_from_the_seconds(told: StepTime) -> None:
     assert told.samples_per_second == pytest.approx(64 / told.seconds)
     # ResNet-18 at 224 x 224: 1.81 G multiply-adds forward; forward and backward are 3 times 2 times that,

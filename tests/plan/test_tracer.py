@@ -57,6 +57,11 @@ def predicted(made: StepTrace) -> int:
     return made.live_peak() - sum(block.nbytes for block in made.blocks if block.op < 0)
 
 
+def test_what_is_no_module_is_refused() -> None:
+    with pytest.raises(CourseError, match=r"3 is no torch\.nn\.Module"):
+        workload_from(3, torch.zeros(2, 3))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("model", "sizes"), REAL)
 def test_predicted_bytes_are_the_really_allocated_ones(model: str, sizes: dict[str, int]) -> None:
     workload = named_workload(model, **sizes)
