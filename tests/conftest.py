@@ -1,4 +1,4 @@
-"""Two settings of a test run, from its environment.
+"""Settings of a test run from its environment, and what parallel test processes must not share.
 
 COURSE_START_METHOD=forkserver, spawn or fork forces that start method on all child processes. With CI set,
 hypothesis draws the same examples each time, so that a red run is the change's own; without it, new ones.
