@@ -114,5 +114,11 @@ def test_in_a_notebook_figures_without_a_fault_are_said_to_be_well() -> None:
     assert "calls for an action" in explanation._repr_html_()
 
 
+def test_a_long_run_of_empty_lines_is_read_once() -> None:
+    """A pattern that goes on from each line over all the empty ones after it would take minutes here."""
+    for line in ("", "* ", "> "):
+        assert not explain(f"{line}\n" * 30_000).known
+
+
 def test_a_text_that_begins_with_a_thousand_empty_lines() -> None:
     assert explain("> \n" * 1200 + "> x\n>  4\n>  CPU 4").findings == ()

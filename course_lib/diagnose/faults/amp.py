@@ -13,7 +13,7 @@ _HALF = re.compile(
     re.MULTILINE,
 )
 _LOSS_SCALE = re.compile(r"loss[_ ]scale\s*[:=]?\s*(\d{1,9}(?:\.\d{1,6})?)", re.IGNORECASE)
-_COMMENTED_STEP = re.compile(r"^\s*#\s*\w*scaler\.step\(", re.MULTILINE)
+_COMMENTED_STEP = re.compile(r"^[ \t]*#[ \t]*\w*scaler\.step\(", re.MULTILINE)
 
 
 def _prior_to_update(around: Around) -> Told:

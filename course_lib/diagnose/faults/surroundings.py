@@ -59,7 +59,7 @@ _STEP = re.compile(
 _BATCH = re.compile(
     r"\bbatch(?:es)?\s*[:=#\[(]*\s*(?P<number>\d{1,9})\b|\|\s*(?P<bar>\d{1,9})/\d{1,9}\s*\[", re.IGNORECASE
 )
-_EXCEPTION = re.compile(r"^[\s|>]*(?:\S{1,40}:\s)?(?P<name>[A-Z]\w*(?:Error|Exception))\s*:", re.MULTILINE)
+_EXCEPTION = re.compile(r"^[ \t|>]*(?:\S{1,40}:\s)?(?P<name>[A-Z]\w*(?:Error|Exception))\s*:", re.MULTILINE)
 _WINDOWS = re.compile(r"(?<![A-Za-z])[A-Z]:\\|\bWinError\b|\bAppData\b|\bWindows\b")
 _MACOS = re.compile(r"/Users/|\bmacOS\b|\bdarwin\b|\bMac\b", re.IGNORECASE)
 

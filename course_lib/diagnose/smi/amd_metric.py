@@ -19,7 +19,7 @@ _FIELDS = {
 }
 # In JSON most figures are objects of a value and its unit.
 _ENTRY = re.compile(
-    r"^[\s>*]*[\"']?(gpu|gfx_activity|umc_activity|socket_power|hotspot|edge|total_vram|used_vram)[\"']?\s*:"
+    r"^[ \t>*]*[\"']?(gpu|gfx_activity|umc_activity|socket_power|hotspot|edge|total_vram|used_vram)[\"']?\s*:"
     r"\s*(?:\{\s*[\"']value[\"']\s*:\s*)?[\"']?(\d{1,9}(?:\.\d{1,3})?|N/A)\b",
     re.IGNORECASE | re.MULTILINE,
 )
