@@ -1,5 +1,6 @@
-"""What number stands in a cell, if any? "N/A", "[Not Supported]", "ERR!" and "-" hold none."""
+"""Which cells has a row, and what stands in one? "N/A", "[Not Supported]", "ERR!" and "-" hold no figure."""
 
+import csv
 import re
 
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,6})?")
@@ -35,3 +36,12 @@ def word(cell: str | None) -> str | None:
 def failed(cell: str | None) -> bool:
     """Whether the tool failed to read the cell, as against not having such a figure."""
     return cell is not None and re.search(r"ERR!|unknown error|is lost", cell, re.IGNORECASE) is not None
+
+
+def split_row(line: str) -> list[str]:
+    """The cells of a line of comma-separated values; none where it is no such line."""
+    try:
+        rows = list(csv.reader([line.strip()], skipinitialspace=True))
+    except csv.Error:
+        return []
+    return [cell.strip() for cell in rows[0]] if rows else []

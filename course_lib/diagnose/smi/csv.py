@@ -4,7 +4,6 @@ The columns are the user's choice. Their meaning comes from the header, or from 
 rows; bare numbers without either are not guessed at: they are reported as "columns unknown".
 """
 
-import csv
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from course_lib.diagnose.paste import Paste
-from course_lib.diagnose.smi.cells import number, whole, word
+from course_lib.diagnose.smi.cells import number, split_row, whole, word
 from course_lib.diagnose.smi.fields import (
     OTHER_QUERY_FIELDS,
     QUERY_FIELDS,
@@ -23,18 +22,18 @@ from course_lib.diagnose.smi.fields import (
 from course_lib.diagnose.smi.model import Gpu, GpuProcess, GpuStatus
 
 _COMMAND = re.compile(r"--query-(gpu|compute-apps|accounted-apps)[= ]\s*[\"']?([\w.,]{2,2000})")
-_UNIT = re.compile(r"\s*\[[^\]]*\]\s*$")
+_UNIT = re.compile(r"\[[^\[\]]*\]$")
 _PROCESS_FIELDS = {
-    "pid": "pid",
-    "process_name": "name",
-    "name": "name",
-    "used_gpu_memory": "mib",
-    "used_memory": "mib",
-    "gpu_uuid": "gpu_uuid",
-    "gpu_bus_id": "gpu_bus_id",
-    "gpu_name": "gpu_name",
-    "gpu_serial": "gpu_serial",
-    "timestamp": "timestamp",
+    "pid",
+    "process_name",
+    "name",
+    "used_gpu_memory",
+    "used_memory",
+    "gpu_uuid",
+    "gpu_bus_id",
+    "gpu_name",
+    "gpu_serial",
+    "timestamp",
 }
 _FIGURE = re.compile(
     r"\d{1,9}(?:\.\d{1,4})? (?:MiB|%|W|MHz)|\[(?:N/A|Not Supported|Unknown Error|Not Found)\]|N/A"
@@ -127,26 +126,18 @@ def _whole_line(
     paste: Paste, line_number: int, block: _Block | None
 ) -> tuple[list[str], tuple[str, ...] | None, int]:
     """Cells of the line, its columns if it is a header, and the last line read: it may have been broken."""
-    cells = _split(paste.lines[line_number - 1])
+    cells = split_row(paste.lines[line_number - 1])
     if header := _header(cells, strict=True):
         return cells, header, line_number
     for more in range(1, _MOST_PIECES if len(cells) > 2 else 1):
         pieces = paste.lines[line_number - 1 : line_number + more]
-        longer = _split("".join(piece[:1000] for piece in pieces))
+        longer = split_row("".join(piece[:1000] for piece in pieces))
         if header := _header(longer, strict=True):
             return longer, header, line_number + more
         broken = len(cells) < len(longer) or _REST.fullmatch(pieces[-1])
         if block and broken and len(longer) == len(block.columns) and _is_row(longer, block):
             return longer, None, line_number + more
     return cells, _header(cells, strict=False), line_number
-
-
-def _split(line: str) -> list[str]:
-    try:
-        rows = list(csv.reader([line.strip()], skipinitialspace=True))
-    except csv.Error:
-        return []
-    return [cell.strip() for cell in rows[0]] if rows else []
 
 
 def _header(cells: Sequence[str], *, strict: bool) -> tuple[str, ...] | None:

@@ -61,31 +61,43 @@ QUERY_FIELDS: dict[str, str] = {
 }
 # Other names that --query-gpu knows, so that a header made of them is known as one.
 OTHER_QUERY_FIELDS = frozenset(
-    {"driver_version", "count", "serial", "vbios_version", "pci.bus", "pci.device", "persistence_mode"}
-    | {
+    {
         "accounting.mode",
-        "encoder.stats.sessionCount",
-        "temperature.memory",
-        "clocks.video",
-        "clocks.max.mem",
-    }
-    | {"clocks_throttle_reasons.active", "clocks_event_reasons.active", "power.management", "compute_cap"}
-    | {
-        "utilization.encoder",
-        "utilization.decoder",
-        "power.max_limit",
-        "power.min_limit",
-        "clocks.max.memory",
-    }
-    | {
         "clocks.applications.gr",
         "clocks.applications.graphics",
         "clocks.applications.memory",
+        "clocks.current.video",
+        "clocks.max.mem",
+        "clocks.max.memory",
+        "clocks.video",
+        "clocks_event_reasons.active",
+        "clocks_throttle_reasons.active",
+        "compute_cap",
+        "count",
+        "display_mode",
+        "driver_version",
+        "ecc.errors.corrected.aggregate.total",
+        "ecc.errors.corrected.volatile.total",
+        "ecc.errors.uncorrected.aggregate.total",
+        "encoder.stats.sessionCount",
+        "host_name",
+        "hostname",
+        "inforom.img",
         "memory.reserved",
+        "module_power_draw_instant",
+        "pci.bus",
+        "pci.device",
+        "pci.device_id",
+        "persistence_mode",
+        "power.management",
+        "power.max_limit",
+        "power.min_limit",
+        "serial",
+        "temperature.memory",
+        "utilization.decoder",
+        "utilization.encoder",
+        "vbios_version",
     }
-    | {"ecc.errors.corrected.volatile.total", "ecc.errors.corrected.aggregate.total", "display_mode"}
-    | {"ecc.errors.uncorrected.aggregate.total", "inforom.img", "pci.device_id"}
-    | {"clocks.gr", "clocks.current.video", "module_power_draw_instant", "host_name", "hostname"}
 )
 REASON_PREFIXES = ("clocks_throttle_reasons.", "clocks_event_reasons.")
 # Bits of "clocks_throttle_reasons.active" (nvml.h: nvmlClocksEventReasons)

@@ -1,11 +1,10 @@
 """What can be read of ``xpu-smi``, of Intel's cards? The rows of ``dump``, and the names of ``discovery``."""
 
-import csv
 import re
 from dataclasses import replace
 
 from course_lib.diagnose.paste import Paste
-from course_lib.diagnose.smi.cells import number, whole
+from course_lib.diagnose.smi.cells import number, split_row, whole
 from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
 XPU = "xpu-smi"
@@ -31,8 +30,8 @@ def read(paste: Paste) -> list[GpuStatus]:
     for line_number, line in enumerate(paste.lines, start=1):
         text = line[:1000].strip(" >|")
         if _HEADER.match(text):
-            columns = _cells(text)
-        elif len(columns) > 1 and len(cells := _cells(text)) == len(columns) and cells[1].isdecimal():
+            columns = split_row(text)
+        elif len(columns) > 1 and len(cells := split_row(text)) == len(columns) and cells[1].isdecimal():
             values = {_COLUMNS[n]: number(c) for n, c in zip(columns, cells, strict=True) if n in _COLUMNS}
             card = Gpu(index=whole(cells[1]), time=cells[0], **values)  # type: ignore[arg-type]
             cards[card.index] = card
@@ -58,11 +57,3 @@ def read(paste: Paste) -> list[GpuStatus]:
             memory_asked=False,
         )
     ]
-
-
-def _cells(text: str) -> list[str]:
-    try:
-        rows = list(csv.reader([text], skipinitialspace=True))
-    except csv.Error:
-        return []
-    return [cell.strip() for cell in rows[0]] if rows else []
