@@ -168,8 +168,8 @@ def ecc_errors(status: GpuStatus) -> Iterator[Finding]:
         if gpu.ecc_uncorrected:
             yield Finding(
                 id="hardware.memory_errors",
-                summary=f"{label(gpu, place)} counts {gpu.ecc_uncorrected} memory errors that could not be "
-                "corrected",
+                summary=f"{label(gpu, place)} counts {gpu.ecc_uncorrected} memory "
+                f"{'error' if gpu.ecc_uncorrected == 1 else 'errors'} that could not be corrected",
                 why="Programs on this card are killed or compute wrong numbers when such an error is hit. "
                 "The count starts anew with each reset of the card.",
                 remedies=(

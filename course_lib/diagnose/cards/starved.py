@@ -5,10 +5,19 @@ from statistics import mean
 
 from course_lib.diagnose.cards.common import BUSY_UTIL, HELD, IDLE_UTIL, MOMENT, evidence, fill, label
 from course_lib.diagnose.finding import Finding
-from course_lib.diagnose.smi.model import GpuStatus
+from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
 _STARVED_UTIL = 40.0
 _SOME_LOOKS = 8
+_JOB_MIB = 4096.0  # held on a card of any size, or of one that is not told
+_TIME_THE_INPUT = (
+    "Profile the input pipeline (workers, decoding, storage): time the loader alone, and the step on a batch "
+    "that is already there."
+)
+
+
+def _holds_a_job(gpu: Gpu) -> bool:
+    return (fill(gpu) or 0.0) >= HELD or (gpu.used_mib or 0.0) >= _JOB_MIB
 
 
 def starved(status: GpuStatus) -> Finding | None:
@@ -17,7 +26,7 @@ def starved(status: GpuStatus) -> Finding | None:
     if not known or len(known) < len(status.gpus):
         return None
     utils = [gpu.util_percent or 0.0 for gpu in known]
-    held = [gpu for gpu in known if (fill(gpu) or 0.0) >= HELD or (gpu.used_mib or 0.0) >= 4096]
+    held = [gpu for gpu in known if _holds_a_job(gpu)]
     if len(held) < len(known) or not IDLE_UTIL <= mean(utils) < _STARVED_UTIL:
         return None
     several = len(status.samples) > len(status.gpus) or len(known) > 1
@@ -34,10 +43,7 @@ def starved(status: GpuStatus) -> Finding | None:
         why=f"Utilisation {min(utils):.0f} to {max(utils):.0f} % with memory in use: the usual cause is "
         "input that comes "
         f"too slowly (decoding, workers, storage).{heat}" + ("" if several else MOMENT),
-        remedies=(
-            "Profile the input pipeline (workers, decoding, storage): time the loader alone, and the step "
-            "on a batch that is already there.",
-        ),
+        remedies=(_TIME_THE_INPUT,),
         not_helpful=(
             "A smaller batch because memory is full: some frameworks reserve all of it in advance.",
             "A bigger card: it would wait longer.",
@@ -64,10 +70,7 @@ def in_bursts(status: GpuStatus) -> Finding | None:
         why=f"{mean(utils):.0f} % on average, full and empty by turns: it works through what is there and "
         "waits for the next batches (decoding, workers, storage), or the program does something else in "
         "between (evaluation, saving).",
-        remedies=(
-            "Profile the input pipeline (workers, decoding, storage): time the loader alone, and the step "
-            "on a batch that is already there.",
-        ),
+        remedies=(_TIME_THE_INPUT,),
         not_helpful=("A bigger card: it would wait longer.",),
         evidence=evidence(status),
         severity="warning",
@@ -80,7 +83,7 @@ def one_starved(status: GpuStatus) -> Finding | None:
     held = [
         (label(gpu, place), gpu.util_percent)
         for place, gpu in enumerate(status.gpus)
-        if gpu.util_percent is not None and ((fill(gpu) or 0.0) >= HELD or (gpu.used_mib or 0.0) >= 4096)
+        if gpu.util_percent is not None and _holds_a_job(gpu)
     ]
     low = [(name, util) for name, util in held if IDLE_UTIL <= util < _STARVED_UTIL]
     busy = [util for _, util in held if util >= BUSY_UTIL]

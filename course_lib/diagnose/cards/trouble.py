@@ -113,10 +113,10 @@ def _xid(status: GpuStatus, xid: int, line: str) -> Finding:
     if xid in _XID_OF_FIRMWARE:
         return Finding(
             id="hardware.xid",
-            summary=f"Xid {xid}: the card's own firmware does not answer",
-            why="The driver waits for the processor on the card (GSP, or its power management). Programs "
-            "on the "
-            "card hang or die; the training code is not the cause.",
+            summary=f"Xid {xid}: the card, or its own firmware, does not answer",
+            why="The driver waited in vain for the card (a change from one program to the next), or for the "
+            "processor on it (GSP, or its power management). Programs on the card hang or die; the training "
+            "code is rarely the cause.",
             remedies=(
                 "Reset the card (nvidia-smi --gpu-reset, with nothing running on it) or reboot; update "
                 "driver and "

@@ -34,7 +34,7 @@ def use(status: GpuStatus) -> Iterator[Finding]:
         return
     if status.source in OTHER_MAKERS or any(gpu.mig_enabled for gpu in status.gpus):
         return
-    # A card of which a cut text only has the name says nothing about its use.
+    # A card of which a cut text only has the name says nothing about its use. All others get a number.
     known = tuple(
         replace(gpu, index=place if gpu.index is None else gpu.index)
         for place, gpu in enumerate(status.gpus)
@@ -92,20 +92,19 @@ def _is_busy(gpu: Gpu) -> bool:
 
 
 def _choose_idle(status: GpuStatus) -> Finding | None:
-    named = list(enumerate(status.gpus))
-    idle = [label(gpu, place) for place, gpu in named if _is_idle(gpu)]
-    busy = [label(gpu, place) for place, gpu in named if not _is_idle(gpu) and _is_busy(gpu)]
+    idle = [gpu for gpu in status.gpus if _is_idle(gpu)]
+    busy = [gpu for gpu in status.gpus if not _is_idle(gpu) and _is_busy(gpu)]
     if not idle or not busy:
         return None
-    first = idle[0].split()[1]
+    free, taken = ", ".join(map(label, idle)), ", ".join(map(label, busy))
     unknown = "" if all(gpu.total_mib for gpu in status.gpus) else " How full they are is unknown: no total."
     return Finding(
         id="smi.choose_idle_gpu",
-        summary=f"{', '.join(idle)} {'is' if len(idle) == 1 else 'are'} free, {', '.join(busy)} in use",
+        summary=f"{free} {'is' if len(idle) == 1 else 'are'} free, {taken} in use",
         why="A job that does not say otherwise takes the first card, busy or not." + unknown,
         remedies=(
-            f"CUDA_VISIBLE_DEVICES={first}, with CUDA_DEVICE_ORDER=PCI_BUS_ID: without it CUDA may number "
-            "unlike cards differently from nvidia-smi.",
+            f"CUDA_VISIBLE_DEVICES={idle[0].index}, with CUDA_DEVICE_ORDER=PCI_BUS_ID: without it CUDA may "
+            "number unlike cards differently from nvidia-smi.",
         ),
         not_helpful=(
             "Deriving a total or a share from memory.used alone.",

@@ -249,7 +249,7 @@ _NO_CACHE = fault(
 _SEGMENTS = fault(
     "memory.expandable_segments_unsupported_benign",
     "Harmless: expandable segments do not exist on this system, and the setting is left out",
-    "They need Linux and a driver that allows them (not WSL, not every container).",
+    "They need Linux, and a build of PyTorch that has them; on Windows there are none.",
     "Ignore it, or take the setting out; against gaps in memory max_split_size_mb works everywhere.",
     "Reinstalling PyTorch.",
     severity="note",

@@ -119,5 +119,5 @@ WORDINGS = (
     wording(
         ("due to time limit", "due to preemption", "due to node failure", "due to job requeue"), _scheduler
     ),
-    wording("CANCELLED AT 2", _scheduler),
+    wording("CANCELLED AT 2", _scheduler),  # without a reason; the 2 begins the year
 )

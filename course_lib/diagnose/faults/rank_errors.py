@@ -27,7 +27,7 @@ _LOG_LINE = re.compile(
     r"failed\s*\(exitcode:\s*(?P<code>-?\d{1,10})\)\s*local_rank:\s*(?P<local_rank>\d{1,5})\s*\(pid:\s*"
     r"(?P<pid>\d{1,10})\)"
 )
-_COMPARED = 80
+_COMPARED = 80  # characters of two messages
 _ENDED_BY_TORCHRUN = (-15, -9)  # the others: by SIGTERM, and by SIGKILL if they do not follow
 _WHAT_TO_CHECK = {
     "PermissionError": "Look who owns that path and may write there; write checkpoints on rank 0 alone, and "

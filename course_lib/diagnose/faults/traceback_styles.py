@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from course_lib.diagnose.paste import Paste
 
-HEADER = "Traceback (most recent call last):"
-CELL = "notebook cell"
 _HEADER_WORDS = "Traceback (most recent call last)"
+HEADER = f"{_HEADER_WORDS}:"
+CELL = "notebook cell"
 _LONGEST_LINE = 4_000
 _CORNERS = "\u256d\u250c\u2570\u2514+"  # of a box, on the left; a plain terminal has "+"
 _BOXED_HEADER = re.compile(rf"^\s*[{_CORNERS}]-{{1,200}}\s?Traceback \(most recent call last\)")
@@ -82,9 +82,7 @@ class _Cell:
 
     def line(self, text: str) -> tuple[str, bool]:
         """What Python would print for one line, and whether the traceback ends with it."""
-        if re.match(rf"{re.escape(self.name)}\s*(?::|$)", text) or re.match(
-            rf"[\w.]{{1,120}}\.{re.escape(self.name)}\s*(?::|$)", text
-        ):
+        if re.match(rf"(?:[\w.]{{1,120}}\.)?{re.escape(self.name)}\s*(?::|$)", text):
             return text, True
         if cell := _CELL.match(text):
             self.path, self.function = f"{CELL} {cell['number']}", ""

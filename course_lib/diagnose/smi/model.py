@@ -95,7 +95,8 @@ class GpuStatus:
     (the same as ``gpus`` for a single look). ``processes`` is None where the dump has no list of them and
     empty where the list is there and names nobody. ``columns`` are the fields as the user chose them.
     ``links`` maps pairs of cards ("0-1") to the connection between them, ``numa`` the cards' NUMA nodes.
-    ``trouble`` maps a label to the line in which a tool reports a failure. ``memory_asked`` is False where
+    ``trouble`` maps a label to the line in which a tool reports a failure, or to what it tells and no field
+    holds (an owner without a name, a share of the memory without its size). ``memory_asked`` is False where
     the form of the dump does not hold the cards' memory, so that its absence means nothing.
     """
 
