@@ -71,8 +71,7 @@ def diagnose(summary: MemorySummary) -> Finding:
         summary="Nothing is wrong in this summary",
         why=f"{show_mib(allocated)} in use now, {show_mib(peak or allocated)} at the peak, "
         f"{show_mib(reserved)} reserved; no out-of-memory error and no retry. The peak is what must fit on "
-        "the card, not the current "
-        "value." + _typed(summary),
+        "the card, not the current value." + _typed(summary),
         remedies=("Compare the peak with the card's memory before you raise the batch size.",),
         not_helpful=(_NOT_A_SIZE,),
         evidence=_evidence(summary),
@@ -89,8 +88,7 @@ def _empty(summary: MemorySummary) -> Finding:
         id="memory.empty",
         summary="This process has never allocated anything on the device",
         why="All figures are 0, also the peaks: a fresh process, or one that uses another device. Nothing "
-        "was "
-        "cleared or freed, since there was nothing." + _typed(summary),
+        "was cleared or freed, since there was nothing." + _typed(summary),
         remedies=(
             "There is nothing to diagnose here; if another program shows a full card, look in nvidia-smi "
             "for who holds it.",
@@ -169,8 +167,7 @@ def _full(summary: MemorySummary) -> Finding:
         id="oom.capacity",
         summary=f"Memory ran out {'once' if summary.ooms == 1 else f'{summary.ooms} times'} in this process",
         why=f"The table counts out-of-memory errors ({summary.ooms}) and retries ({summary.retries or 0})."
-        f"{held}. "
-        "The summary does not say how large the card is." + _typed(summary),
+        f"{held}. The summary does not say how large the card is." + _typed(summary),
         remedies=(
             f"Lower the peak: {LOWER_PEAK}; and look with nvidia-smi whether the card is yours alone.",
         ),
@@ -184,8 +181,8 @@ def _pressure(summary: MemorySummary) -> Finding:
         id="memory.under_pressure",
         summary="The allocator had to empty its cache to go on: the card is nearly full",
         why=f"{summary.retries} times an allocation failed at first and succeeded after the cache was "
-        "emptied. Each "
-        "of these stops the card for a moment, so the run is slower than it could be." + _typed(summary),
+        "emptied. Each of these stops the card for a moment, so the run is slower than it could "
+        "be." + _typed(summary),
         remedies=(
             f"Lower the peak a little ({LOWER_PEAK}), until the retries stay at 0.",
             "See who else is on the card (nvidia-smi).",
@@ -201,8 +198,7 @@ def _cached(summary: MemorySummary, slack: float, reserved: float) -> Finding:
         id="memory.cached",
         summary="Much is reserved and not in use now, in whole blocks: a cache, no fault",
         why=f"{show_mib(slack)} of {show_mib(reserved)} reserved is unused at this moment. PyTorch keeps it "
-        "for the "
-        "next step; nvidia-smi counts it as used." + _typed(summary),
+        "for the next step; nvidia-smi counts it as used." + _typed(summary),
         remedies=(
             "Leave it, if this is the only program on the card; torch.cuda.empty_cache() hands it to other "
             "programs, and does not lower this one's peak.",
@@ -219,8 +215,8 @@ def _weights_only(summary: MemorySummary, allocated: float, slack: float) -> Fin
         id="memory.healthy_weights_only",
         summary="Only what was loaded is there, nothing was freed yet: healthy, and no word about training",
         why=f"{show_mib(allocated)}: current and peak are the same and nothing was freed{share}. It says "
-        "nothing about "
-        "training, which still needs gradients, optimizer state and activations." + _typed(summary),
+        "nothing about training, which still needs gradients, optimizer state and "
+        "activations." + _typed(summary),
         remedies=(
             "Estimate training on top: with Adam in mixed precision roughly 16 bytes per parameter, "
             "several times these weights, plus activations; LoRA adds little.",

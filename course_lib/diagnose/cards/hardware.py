@@ -128,8 +128,8 @@ def waiting(status: GpuStatus) -> Iterator[Finding]:
         id="hang.all_ranks_idle_power",
         summary="All cards draw idle power" + (" while they report full utilisation" if spinning else ""),
         why=f"{level}. Power tells working from waiting, utilisation does not: a card that spins in a "
-        "collective reads "
-        "100 %." + ("" if spinning else " Without a running job the same figures simply mean idle."),
+        "collective reads 100 %."
+        + ("" if spinning else " Without a running job the same figures simply mean idle."),
         remedies=(
             "Ask whether a job should be running; if yes, run py-spy dump on every rank and compare which "
             "collective each one is in.",
@@ -183,8 +183,7 @@ def ecc_errors(status: GpuStatus) -> Iterator[Finding]:
                 id="hardware.memory_errors",
                 summary=f"{label(gpu, place)} has marked bad memory, which is replaced at its next reset",
                 why="A page or row was found faulty and waits for its replacement (Pending: Yes). Until "
-                "then a program "
-                "can hit it again.",
+                "then a program can hit it again.",
                 remedies=(
                     "Reset the card or reboot when no job runs on it; if it returns soon, have the card "
                     "looked at.",

@@ -86,16 +86,13 @@ def owner_gone(status: GpuStatus) -> Iterator[Finding]:
     yield Finding(
         id="zombie.holding_gpu",
         summary=f"{len(gone)} {'process holds' if len(gone) == 1 else 'processes hold'} memory and cannot "
-        f"be named",
+        "be named",
         why=f"Process {listed}: the driver still counts it, and the system has no name for its number. It "
-        f"has ended "
-        "without letting go, or it runs outside this container.",
+        "has ended without letting go, or it runs outside this container.",
         remedies=(
             "Look for the number and its children (ps -ef, also on the host outside the container) and try "
-            "fuser -v "
-            "/dev/nvidia*: a loader worker left behind can hold the memory. If nothing can be ended, an "
-            "administrator "
-            "resets the card or reboots.",
+            "fuser -v /dev/nvidia*: a loader worker left behind can hold the memory. If nothing can be "
+            "ended, an administrator resets the card or reboots.",
         ),
         not_helpful=(
             "Taking the memory as free because no program is named.",

@@ -41,8 +41,7 @@ def starved(status: GpuStatus) -> Finding | None:
         id="perf.gpu_starved",
         summary=f"The cards compute {mean(utils):.0f} % of the time and wait for the rest",
         why=f"Utilisation {min(utils):.0f} to {max(utils):.0f} % with memory in use: the usual cause is "
-        "input that comes "
-        f"too slowly (decoding, workers, storage).{heat}" + ("" if several else MOMENT),
+        f"input that comes too slowly (decoding, workers, storage).{heat}" + ("" if several else MOMENT),
         remedies=(_TIME_THE_INPUT,),
         not_helpful=(
             "A smaller batch because memory is full: some frameworks reserve all of it in advance.",
@@ -95,8 +94,8 @@ def one_starved(status: GpuStatus) -> Finding | None:
         summary=f"{listed}: little work, beside {'a card' if len(busy) == 1 else 'cards'} at "
         f"{max(busy):.0f} %",
         why="If they belong to one job, the card with little work waits for its input while the others "
-        "wait for "
-        "it, at full utilisation. If they are different jobs, this one is starved by itself." + MOMENT,
+        "wait for it, at full utilisation. If they are different jobs, this one is starved by "
+        "itself." + MOMENT,
         remedies=(
             "Time the loader of the rank on that card alone (workers, its share of the cores, storage), and "
             "compare the cards over a minute: nvidia-smi dmon -c 60.",

@@ -80,12 +80,10 @@ def _inactive_links(card: str, links: str) -> Finding:
         id="hardware.nvlink_inactive",
         summary=f"GPU {card}: some of its NVLinks are inactive",
         why=f"Inactive: {links}; its other links work. Where all cards of the computer should be connected "
-        f"alike, "
-        "a link has failed, and NCCL takes a slower way. Some boards leave links unused by design.",
+        "alike, a link has failed, and NCCL takes a slower way. Some boards leave links unused by design.",
         remedies=(
-            "Compare with the other cards (nvidia-smi nvlink -s, nvidia-smi topo -m) and look for Xid 74 "
-            "in dmesg; "
-            "then reset the card or reboot, reseat card and bridge.",
+            "Compare with the other cards (nvidia-smi nvlink -s, nvidia-smi topo -m) and look for Xid 74 in "
+            "dmesg; then reset the card or reboot, reseat card and bridge.",
         ),
         not_helpful=("Changing the training code.",),
         evidence=(Evidence(f"inactive links of GPU {card}", links),),
@@ -119,8 +117,7 @@ def _xid(status: GpuStatus, xid: int, line: str) -> Finding:
             "code is rarely the cause.",
             remedies=(
                 "Reset the card (nvidia-smi --gpu-reset, with nothing running on it) or reboot; update "
-                "driver and "
-                "firmware if it returns, then have the card looked at.",
+                "driver and firmware if it returns, then have the card looked at.",
             ),
             not_helpful=("Debugging the training loop.",),
             evidence=(Evidence("line", line),),
@@ -195,9 +192,8 @@ _TEXTS: dict[str, tuple[str, str, str, str, str]] = {
     "access blocked": (
         "smi.access_blocked",
         "Windows does not let this Linux (WSL) use the card",
-        "NVML is there and Windows blocks the card: its driver or the WSL kernel is too old, or was "
-        "updated while "
-        "WSL ran.",
+        "NVML is there and Windows blocks the card: its driver or the WSL kernel is too old, or was updated "
+        "while WSL ran.",
         "On Windows: wsl --shutdown, wsl --update, and a current NVIDIA driver for Windows; then start WSL "
         "again.",
         "Installing a Linux driver inside WSL.",
@@ -206,11 +202,9 @@ _TEXTS: dict[str, tuple[str, str, str, str, str]] = {
         "hardware.init_failed",
         "The driver cannot start the card",
         "The kernel module found the card, and its start failed (RmInitAdapter): a fault of power, slot or "
-        "card, or "
-        "a driver that does not know it.",
-        "Reboot with the power off for a minute; reseat the card and its power cables, try another slot, "
-        "and a "
-        "driver that supports the card.",
+        "card, or a driver that does not know it.",
+        "Reboot with the power off for a minute; reseat the card and its power cables, try another slot, and "
+        "a driver that supports the card.",
         "Reinstalling PyTorch.",
     ),
     "no devices": (

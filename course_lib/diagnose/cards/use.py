@@ -259,7 +259,6 @@ def _power_says(status: GpuStatus, shares: list[float]) -> str:
         waits = label(status.gpus[shares.index(min(shares))], shares.index(min(shares)))
         return (
             f": {waits} draws far less than {works}. If both belong to one job, it probably waits in a "
-            "collective, "
-            f"at full utilisation, and {works} is the one that it waits for."
+            f"collective, at full utilisation, and {works} is the one that it waits for."
         )
     return ", which agrees." if min(shares) >= 0.5 else ": low for full work; small kernels look like that."

@@ -36,10 +36,9 @@ def ranks_on_one_card(message: AllocatorMessage, sums: Arithmetic) -> Finding | 
         id="ddp.every_rank_has_a_context_on_gpu0",
         summary=f"{sums.equal_processes} other ranks each hold a context on {device(message)}",
         why=f"{sums.equal_processes} other processes hold almost the same {each} here, {show_mib(others)} "
-        "in all. Equal small shares are the mark of this job's own ranks (its processes, one for each "
-        "card): each opened a context and "
-        "communication buffers on this card, because its device was not set before the first CUDA or NCCL "
-        "call.",
+        "in all. Equal small shares are the mark of this job's own ranks (its processes, one for each card): "
+        "each opened a context and communication buffers on this card, because its device was not set before "
+        "the first CUDA or NCCL call.",
         remedies=(
             "Call torch.cuda.set_device(local_rank) (or set CUDA_VISIBLE_DEVICES per rank) before anything "
             "touches CUDA or NCCL.",

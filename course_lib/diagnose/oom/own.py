@@ -24,8 +24,8 @@ _LARGE_SLACK_MIB = 1024.0
 _MOSTLY_GRAPHS = 0.5  # of what is in use
 _FEWER_GRAPHS = (
     "Capture fewer CUDA graphs, or none: torch.compile without mode='reduce-overhead' or 'max-autotune' "
-    "(each new "
-    "shape is captured again: mark it dynamic, or pad), enforce_eager or fewer capture sizes in a server."
+    "(each new shape is captured again: mark it dynamic, or pad), enforce_eager or fewer capture sizes in a "
+    "server."
 )
 
 

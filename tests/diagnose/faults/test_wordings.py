@@ -348,16 +348,14 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         {},
     ),
     (
-        "RuntimeError: [1]: params[7] in this process with sizes [64, 3] appears not to match sizes of "
-        "the same "
-        "param in process 0.",
+        "RuntimeError: [1]: params[7] in this process with sizes [64, 3] appears not to match sizes of the "
+        "same param in process 0.",
         "ddp.models_differ_between_ranks",
         {"parameter_index": 7},
     ),
     (
-        "RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is unused "
-        "in first "
-        "iteration. this is not compatible with static_graph set to True.",
+        "RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is unused in "
+        "first iteration. this is not compatible with static_graph set to True.",
         "ddp.unused_parameters",
         {},
     ),
@@ -759,8 +757,7 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
     ),
     (
         "AssertionError: Check batch related parameters. train_batch_size is not equal to "
-        "micro_batch_per_gpu "
-        "* gradient_acc_step * world_size 48 != 2 * 4 * 3",
+        "micro_batch_per_gpu * gradient_acc_step * world_size 48 != 2 * 4 * 3",
         "deepspeed.batch_sizes_do_not_multiply",
         {"train_batch": 48, "micro_batch": 2, "accumulation": 4, "world_size": 3},
     ),
@@ -858,8 +855,7 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
     ),
     (
         "RuntimeError: [/b/third_party/gloo/gloo/transport/tcp/pair.cc:799] connect [10.0.0.7]:4415: "
-        "Connection "
-        "refused",
+        "Connection refused",
         "gloo.ranks_cannot_connect",
         {"peer": "10.0.0.7", "port": 4415},
     ),
