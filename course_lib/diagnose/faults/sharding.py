@@ -5,7 +5,7 @@ from course_lib.diagnose.faults.wording import Around, Told, evidence_of, fault,
 _MIXED = fault(
     "fsdp.mixed_dtypes",
     "FSDP was given parameters of different types in one unit",
-    "FSDP lays the parameters of a unit out in one flat tensor, and that has one type. LoRA weights in "
+    "FSDP sends the parameters of a unit together, in one tensor, and that has one type. LoRA weights in "
     "float32 beside a half-precision model, a norm that was kept in float32, or a quantised layer give "
     "this.",
     "Make the types equal before wrapping: model.to(torch.bfloat16) for all of it, or load in float32 and "
@@ -69,9 +69,13 @@ def _batch_sizes(around: Around) -> Told:
 
 WORDINGS = (
     wording(
-        ("Must flatten tensors with uniform dtype", "requires uniform dtype", "with the same dtype but got"),
+        (
+            "Must flatten tensors with uniform dtype",
+            "requires uniform dtype",
+            "expects uniform original parameter dtype",
+        ),
         _MIXED,
-        r"but\s+got\s+(?P<first>torch\.\w{3,12})\s+and\s+(?P<second>torch\.\w{3,12})",
+        r"but\s+got\s+\{?(?P<first>torch\.\w{3,12})(?:\s+and|,)\s+(?P<second>torch\.\w{3,12})",
     ),
     wording(
         "Check batch related parameters. train_batch_size is not equal",

@@ -756,6 +756,12 @@ CASES: list[tuple[str, str, dict[str, object]]] = [
         {"first": "torch.bfloat16", "second": "torch.float32"},
     ),
     (
+        "AssertionError: FSDP expects uniform original parameter dtype but got {torch.bfloat16, "
+        "torch.float32}",
+        "fsdp.mixed_dtypes",
+        {"first": "torch.bfloat16", "second": "torch.float32"},
+    ),
+    (
         "AssertionError: Check batch related parameters. train_batch_size is not equal to "
         "micro_batch_per_gpu * gradient_acc_step * world_size 48 != 2 * 4 * 3",
         "deepspeed.batch_sizes_do_not_multiply",
