@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import math
 import re
 import statistics
@@ -30,6 +29,7 @@ from typing import Any
 
 import lambda_tables
 import torch
+from truth_tables import as_json
 
 from course_lib.accelerators import Accelerator, find_accelerator
 from course_lib.errors import CourseError
@@ -204,7 +204,7 @@ def main() -> None:
     told = {key: told_speeds(key, list(speeds)) for key, speeds in measured.items()}
     result = figures(measured, told)
     if arguments.json:
-        print(json.dumps(result, indent=1))
+        print(as_json(result))
         return
     for key, speeds in measured.items():
         print(", ".join(part for part in key if part))

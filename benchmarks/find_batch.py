@@ -20,7 +20,6 @@ Ctrl-C or SIGTERM ends the replayed one and the rest, and what was found until t
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import random
 import signal
@@ -37,7 +36,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from truth_tables import Row, quantile, read_table, sample
+from truth_tables import Row, as_json, quantile, read_table, sample
 
 from course_lib.accelerators import find_accelerator
 from course_lib.errors import CourseError
@@ -389,7 +388,7 @@ def main() -> None:
         "torch": torch.__version__,
     }
     if arguments.json:
-        print(json.dumps(result, indent=1))
+        print(as_json(result))
         return
     print(f"{'':<28}{'searches':>9}{'trials':>8}{'OOMs':>7}{'of the largest':>16}{'p10':>7}")
     lines = {

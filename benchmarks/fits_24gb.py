@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import json
 import statistics
 import sys
 import time
@@ -24,7 +23,7 @@ from typing import Any
 import timm.layers
 import torch
 from fit_memory import LADDER
-from truth_tables import half_of, read_table, same_size, sample
+from truth_tables import as_json, half_of, read_table, same_size, sample
 
 from course_lib.accelerators import find_accelerator
 from course_lib.errors import CourseError
@@ -128,7 +127,7 @@ def main() -> None:
         "wrong": [item for item in found if item["typical"] != item["true"]],
     }
     if arguments.json:
-        print(json.dumps(result, indent=1))
+        print(as_json(result))
         return
     for name, figures in [("all", result), *result["halves"].items()]:
         if figures["rows"]:

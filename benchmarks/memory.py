@@ -15,7 +15,6 @@ they count is compared.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
@@ -28,6 +27,7 @@ import torch
 from rivals import RIVALS
 from truth_tables import (
     Row,
+    as_json,
     comparable,
     error_summary,
     half_of,
@@ -215,7 +215,7 @@ def main() -> None:
         "others": others(done, arguments.rivals),
     }
     if arguments.json:
-        print(json.dumps(result, indent=1))
+        print(as_json(result))
         return
     print(f"{len(done)} rows of {arguments.truth.name}", end="; ")
     print(f"{len(failed)} models failed, {len(unmatched)} rows unmatched")

@@ -18,7 +18,6 @@ turn, its scaling to 2, 4 and 8 cards by ``plan/scaling.py``, and the card of be
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from fit_speed import COVERED, grouped_shares
 from lambda_tables import lambda_figures
 from speed_cases import Case, cases
 from speed_model import Arrays, Settings, SpeedModel, case_weights
-from truth_tables import error_summary, quantile
+from truth_tables import as_json, error_summary, quantile
 
 from course_lib.accelerators import find_accelerator
 from course_lib.errors import CourseError
@@ -205,7 +204,7 @@ def main() -> None:
     else:
         result, found, told = timm_figures(arguments)
     if arguments.json:
-        print(json.dumps(result, indent=1))
+        print(as_json(result))
         return
     for name, value in result.items():
         print(f"{name:<24}{value:.4g}" if isinstance(value, float) else f"{name:<24}{value}")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import json
+import math
 import random
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -128,3 +130,16 @@ def error_summary(
         "under": statistics.fmean(scale(p) < t for p, t in pairs) if pairs else float("nan"),
         "rows": len(pairs),
     }
+
+
+def as_json(result: object) -> str:
+    """The figures as one JSON object; a figure that there is none of (NaN) becomes null."""
+
+    def plain(value: object) -> object:
+        if isinstance(value, dict):
+            return {key: plain(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [plain(one) for one in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(plain(result), indent=1, allow_nan=False)
