@@ -402,7 +402,7 @@ from course_lib.errors import CourseError
 try:
     print(live_status())
 except CourseError as error:
-    print(textwrap.fill(str(error), 80))
+    print(textwrap.fill(str(error), 80, break_on_hyphens=False))
 
 # %% [markdown]
 # Paste any form of `nvidia-smi` (or of `gpustat`, `nvtop` and their like) into the box, or the error with which a

@@ -1,5 +1,7 @@
 """What do all checks on one look at the cards share?"""
 
+from collections.abc import Sequence
+
 from course_lib.diagnose.finding import Evidence
 from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
@@ -27,6 +29,12 @@ def power_share(gpu: Gpu) -> float | None:
     if gpu.power_w is None or not gpu.power_cap_w:
         return None
     return gpu.power_w / gpu.power_cap_w
+
+
+def span(percents: Sequence[float]) -> str:
+    """From the least to the most of them, "36 to 83 %"; "100 %" where they read the same."""
+    least, most = f"{min(percents):.0f}", f"{max(percents):.0f}"
+    return f"{least} %" if least == most else f"{least} to {most} %"
 
 
 def fill(gpu: Gpu) -> float | None:

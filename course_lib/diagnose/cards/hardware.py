@@ -9,6 +9,7 @@ from course_lib.diagnose.cards.common import (
     THROTTLING,
     label,
     power_share,
+    span,
 )
 from course_lib.diagnose.finding import Evidence, Finding
 from course_lib.diagnose.smi.model import GpuStatus
@@ -123,7 +124,7 @@ def waiting(status: GpuStatus) -> Iterator[Finding]:
     spinning = len(utils) == len(known) and min(utils) >= 90 and max(known) <= _WAITING_POWER
     if not spinning and (utils or max(known) > _IDLE_POWER):
         return
-    level = f"{min(known):.0%} to {max(known):.0%} of the power limit on all {len(known)} cards"
+    level = f"{span([100 * share for share in known])} of the power limit on all {len(known)} cards"
     yield Finding(
         id="hang.all_ranks_idle_power",
         summary="All cards draw idle power" + (" while they report full utilisation" if spinning else ""),

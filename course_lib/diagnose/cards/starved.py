@@ -3,7 +3,7 @@
 import itertools
 from statistics import mean
 
-from course_lib.diagnose.cards.common import BUSY_UTIL, HELD, IDLE_UTIL, MOMENT, evidence, fill, label
+from course_lib.diagnose.cards.common import BUSY_UTIL, HELD, IDLE_UTIL, MOMENT, evidence, fill, label, span
 from course_lib.diagnose.finding import Finding
 from course_lib.diagnose.smi.model import Gpu, GpuStatus
 
@@ -40,7 +40,7 @@ def starved(status: GpuStatus) -> Finding | None:
     return Finding(
         id="perf.gpu_starved",
         summary=f"The cards compute {mean(utils):.0f} % of the time and wait for the rest",
-        why=f"Utilisation {min(utils):.0f} to {max(utils):.0f} % with memory in use: the usual cause is "
+        why=f"Utilisation {span(utils)} with memory in use: the usual cause is "
         f"input that comes too slowly (decoding, workers, storage).{heat}" + ("" if several else MOMENT),
         remedies=(_TIME_THE_INPUT,),
         not_helpful=(

@@ -14,6 +14,7 @@ from course_lib.diagnose.cards.common import (
     fill,
     label,
     power_share,
+    span,
 )
 from course_lib.diagnose.cards.links import links
 from course_lib.diagnose.cards.other_makers import OTHER_MAKERS
@@ -235,12 +236,11 @@ def _busy(status: GpuStatus) -> Finding | None:
     shares = [share for gpu in status.gpus if (share := power_share(gpu)) is not None]
     power = ""
     if len(shares) == len(utils):
-        least, most = f"{min(shares):.0%}", f"{max(shares):.0%}"
-        span = least if least == most else f"{least} to {most}"
-        power = f" Power is at {span} of the limit{_power_says(status, shares)}"
+        drawn = span([100 * share for share in shares])
+        power = f" Power is at {drawn} of the limit{_power_says(status, shares)}"
     return Finding(
         id="smi.busy",
-        summary=f"The cards are busy: utilisation {min(utils):.0f} to {max(utils):.0f} %",
+        summary=f"The cards are busy: utilisation {span(utils)}",
         why="Utilisation says that some kernel ran, not that the card was well used." + power + MOMENT,
         remedies=(
             "Compare throughput (samples a second) with what the card should reach before you change "
