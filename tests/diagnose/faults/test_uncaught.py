@@ -222,7 +222,7 @@ def test_no_error_is_made_of_other_text(text: str) -> None:
         ("<stdin>", True),
         ("C:\\conda\\envs\\a\\lib\\multiprocessing\\spawn.py", False),
         ("C:\\Python311\\Lib\\runpy.py", False),
-        ("/work/pkgs/torch/cuda/__init__.py", False),
+        ("/srv/pkgs/torch/cuda/__init__.py", False),
         ("path\\venv\\lib\\site-packages\\lightning\\trainer.py", False),
         ("<frozen importlib._bootstrap>", False),
         ("/opt/env/bin/torchrun", False),
