@@ -19,8 +19,8 @@ _taken = itertools.count()
 
 
 def meeting_port(address: str = "127.0.0.1") -> int:
-    """A port on which nobody listens now, another one at each call. Processes begin at different ones, so that
-    two of them hardly ever get the same.
+    """A port on which nobody listens now, another one at each call. Processes begin at different ones, so
+    that two of them hardly ever get the same.
 
     Raises CourseError where there is none.
     """
